@@ -28,7 +28,7 @@ from ranktrial.methods import AB
 from ranktrial.paper.data import Dataset, train_rankers
 from ranktrial.position_bias import relevance_prediction
 from ranktrial.position_bias.relevance import Examinations
-from ranktrial.rankings import Mixture, Pair, list_inputs, show_counts
+from ranktrial.rankings import Mixture, Pair, rank_inputs, show_counts
 from ranktrial.users import User, position_based, rank_decay
 
 
@@ -213,7 +213,7 @@ def measured(pair: Pair, user: User, seed: int) -> dict[tuple[str, str], dict[st
 
 
 def predictions(pair: Pair, user: User, seed: int) -> dict[str, FloatArray]:
-    theta, inputs = pair.known_theta, list_inputs(pair)
+    theta, inputs = pair.known_theta, rank_inputs(*pair.ranks)
     shown, clicked = show_counts(closed_form(pair, theta, floor=0.9), user, IMPRESSIONS, seed=seed)
     seen = Examinations.from_counts(shown, clicked, theta)
     columns = np.column_stack([np.ones(pair.n_documents), inputs])

@@ -17,7 +17,7 @@ from benchmarks.logopt import data_sets
 from ranktrial.design.closed_form import closed_form
 from ranktrial.methods import AB
 from ranktrial.position_bias import Examinations, RelevanceFit
-from ranktrial.rankings import Mixture, Pair, affine_values, list_inputs, show_counts
+from ranktrial.rankings import Mixture, Pair, affine_values, rank_inputs, show_counts
 from ranktrial.users import User
 
 PAIRS = 4
@@ -59,7 +59,7 @@ def variances(pair: Pair, user: User) -> dict[str, float]:
     }
     for size in IMPRESSIONS_PER_QUERY:
         seen = log_of(pair, user, designed, size)
-        prediction = RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).prediction
+        prediction = RelevanceFit.of(seen, pair.offsets, rank_inputs(*pair.ranks)).prediction
         after = f"prediction from {size} a query"
         found[f"one constant, {after}"] = variance(zeta_hat=seen.mean)
         found[f"rank-aware, one constant, {after}"] = variance(zeta_hat=seen.mean, rank_aware=True)
@@ -90,7 +90,7 @@ def observed_bias(pair: Pair, user: User) -> float:
 
 
 def seconds(pair: Pair, user: User) -> float:
-    seen, inputs = log_of(pair, user, closed_form(pair, pair.known_theta), 10), list_inputs(pair)
+    seen, inputs = log_of(pair, user, closed_form(pair, pair.known_theta), 10), rank_inputs(*pair.ranks)
     start = time.process_time()
     RelevanceFit.of(seen, pair.offsets, inputs)
     return (time.process_time() - start) / pair.n_documents * 1e6

@@ -29,7 +29,7 @@ from ranktrial.paper.data import Dataset, train_rankers
 from ranktrial.paper.logopt_network import LogOptNetwork
 from ranktrial.paper.network.network_policy import Objective
 from ranktrial.position_bias import relevance_prediction
-from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, list_inputs, show_counts
+from ranktrial.rankings import Mixture, Pair, PlackettLuce, affine_values, rank_inputs, show_counts
 from ranktrial.seeds import children
 from ranktrial.users import User, position_based, rank_decay
 
@@ -154,7 +154,7 @@ def variance(
 def cross_fitted(
     pair: Pair, user: User, shown: Mixture, *, rank_aware: bool = False, known_queries: bool = False
 ) -> float:
-    inputs, found = list_inputs(pair), []
+    inputs, found = rank_inputs(*pair.ranks), []
     for seed in children(7, LOGS):
         counts = show_counts(shown, user, IMPRESSIONS_PER_QUERY * pair.n_queries, seed=seed)
         prediction = relevance_prediction(*counts, pair.known_theta, pair.offsets, inputs)

@@ -26,7 +26,7 @@ from ranktrial.rankings import (
     PlackettLuce,
     RequirementError,
     affine_values,
-    list_inputs,
+    rank_inputs,
     show_counts,
 )
 from ranktrial.users import User, position_based, rank_decay
@@ -223,7 +223,7 @@ def test_fitted_predictions_approach_the_true_ones_on_a_yahoo_like_set() -> None
             seen = Examinations.from_counts(*show_counts(mixture, user, 400 * per_query, seed=seed), theta)
             constant, fitted = (
                 variance(seen.mean),
-                variance(RelevanceFit.of(seen, pair.offsets, list_inputs(pair)).prediction),
+                variance(RelevanceFit.of(seen, pair.offsets, rank_inputs(*pair.ranks)).prediction),
             )
             assert constant < 0.95 * variance(None)
             gains.append((constant - fitted) / (constant - best))
@@ -366,7 +366,7 @@ def test_observed_propensities_are_the_authors_formula() -> None:
 
 def test_the_requirement_is_checked_by_name() -> None:
     pair, _ = small()
-    only_a = Mixture.always(pair.top_a, 3)
+    only_a = Mixture.of_tables([pair.top_a], [1.0], 3)
     log = Log.of(pair, only_a, [[0, 1]], [[True, False]])
     with pytest.raises(RequirementError, match="query 0: document c is at rank none in A's list and 2 in B's"):
         estimate(log)

@@ -181,7 +181,9 @@ def test_what_cannot_be_told_is_refused(
     if change == "one unit":
         log = replace(log, unit=np.zeros(400, np.int64))
     if change == "one display":
-        log = Log.of(pair, Mixture.always(pair.top_a, pair.n_documents), pair.top_a[np.arange(400) % 8], clicks)
+        log = Log.of(
+            pair, Mixture.of_tables([pair.top_a], [1.0], pair.n_documents), pair.top_a[np.arange(400) % 8], clicks
+        )
     if change == "rare link":  # one impression alone shows a document elsewhere
         policy = Mixture.of_tables([pair.top_a, pair.top_b], (0.5, 0.5), pair.n_documents)
         rankings = pair.top_a[np.arange(400) % pair.n_queries]

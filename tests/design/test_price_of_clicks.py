@@ -230,9 +230,9 @@ def test_pairs(world: tuple[Pair, User], price: float, floor: float, keep: int, 
     check_valid(mixture, candidates_of(pair), each=1 + (keep > 0))
     rho = mixture.exposure(theta)
     tables = pair.top_a, pair.top_b
-    by_a, by_b = (Mixture.always(table, pair.n_documents).exposure(theta) for table in tables)
+    by_a, by_b = (Mixture.of_tables([table], [1.0], pair.n_documents).exposure(theta) for table in tables)
     bias = theta if zeta0 is None else theta / (1 - zeta0 * theta)
-    least = np.minimum(*(Mixture.always(table, pair.n_documents).exposure(bias) for table in tables))
+    least = np.minimum(*(Mixture.of_tables([table], [1.0], pair.n_documents).exposure(bias) for table in tables))
     assert np.all(mixture.exposure(bias) >= floor * least - EXACT)
     lowest = np.sort(theta)[-keep] if keep else np.inf
     for first, other in zip(pair.top_a[:, 0], pair.top_b[:, 0]):

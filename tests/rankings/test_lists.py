@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles import click_patterns, small_worlds
 from ranktrial.arrays import NO_DOCUMENT, offsets_of
 from ranktrial.methods import AB, Balanced, Counterfactual, LogOpt, Method, Optimized, Probabilistic, TeamDraft
-from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, list_inputs, rank_by_score, true_ctr
+from ranktrial.rankings import Pair, Rankings, expected_clicks, exposure_of, rank_by_score, rank_inputs, true_ctr
 from ranktrial.trec import Run
 from ranktrial.users import User, position_based, rank_decay
 
@@ -161,7 +161,7 @@ def test_inputs_from_lists_by_hand() -> None:
     expected = [
         [1 / ranks[d][0], 1 / ranks[d][1], *-np.log(ranks[d]), 1 / min(ranks[d]), -np.log(min(ranks[d]))] for d in ids
     ]
-    np.testing.assert_allclose(list_inputs(pair), expected)
+    np.testing.assert_allclose(rank_inputs(*pair.ranks), expected)
 
 
 def test_a_pair_of_the_listed_documents_alone_is_the_same_comparison() -> None:

@@ -63,12 +63,12 @@ def test_malformed_mixtures_are_refused(weights: list[float], offsets: list[int]
 def test_documents_out_of_range_are_refused() -> None:
     for document in (7, -2):
         with pytest.raises(ValueError, match=r"must be -1 \(nothing\) to 1"):
-            Mixture.always(np.array([[0, document]], np.int32), 2)
+            Mixture.of_tables([np.array([[0, document]], np.int32)], [1.0], 2)
 
 
 def test_a_mixture_needs_a_query() -> None:
     with pytest.raises(ValueError, match="at least 1 query"):
-        Mixture.always(np.empty((0, 3), np.int32), 2)
+        Mixture.of_tables([np.empty((0, 3), np.int32)], [1.0], 2)
 
 
 def test_values_of_another_shape_are_refused() -> None:

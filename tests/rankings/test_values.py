@@ -160,7 +160,7 @@ def test_rank_aware_weights_are_the_best_of_all_weights_per_document_and_rank() 
 def test_a_document_that_cannot_be_seen_is_refused_by_name() -> None:
     pair = Pair.from_lists(["abc"], ["bca"], k=2)
     theta = np.array([0.9, 0.5])
-    only_a = Mixture.always(pair.top_a, 3)
+    only_a = Mixture.of_tables([pair.top_a], [1.0], 3)
     for options in ({}, {"zeta_hat": 0.3}, {"zeta_hat": 0.3, "rank_aware": True}):
         with pytest.raises(RequirementError, match="query 0: document 2"):
             affine_values(only_a, pair.lam(theta), theta, pair.offsets, **options)  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_the_bound_of_an_affine_value_by_hand() -> None:
 def test_a_pair_without_documents_is_worth_nothing() -> None:
     pair = Pair.from_lists([[]], [[]], k=2)
     theta = np.array([1, 0.5])
-    mixture = Mixture.always(pair.top_a, 0)
+    mixture = Mixture.of_tables([pair.top_a], [1.0], 0)
     affine = affine_values(mixture, pair.lam(theta), theta, pair.offsets, zeta_hat=0.3, rank_aware=True)
     assert affine.base.tolist() == [0]
     assert affine.values.tolist() == [[0, 0]]

@@ -102,7 +102,7 @@ def test_designs_are_made_with_the_theta_of_the_segment_once_it_differs(tmp_path
         devices_search(trial, 6_000, visible=2)
         bias = trial.update()
         assert bias.beliefs.attribute == "device"
-        other, phone, desktop = (bias.beliefs.of_segment(value).theta for value in range(3))
+        other, phone, desktop = (beliefs.theta for beliefs in bias.beliefs.by_segment)
         assert np.array_equal(other, np.array(bias.theta))
         assert phone[3] < 0.1 < desktop[3]
         devices_search(trial, 300, visible=2, seed=2)

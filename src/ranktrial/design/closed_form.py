@@ -75,7 +75,10 @@ def closed_form(
     """
     checks.between("price", price, 0, HIGHEST_PRICE)
     problem = checked_problem(pair.tables, pair.n_documents, theta, zeta=zeta, floor=floor, keep=keep, zeta0=zeta0)
-    return Mixture(*_solved(problem, price, pair.tables, plain), pair.n_documents, plain=any(plain))
+    found = problem.solved(price)
+    if any(plain):
+        found = _with_plain(*found, pair.tables, plain)
+    return Mixture(*found, pair.n_documents, plain=any(plain))
 
 
 def closed_form_query(
@@ -102,44 +105,10 @@ def closed_form_query(
         top = ranked[: len(theta)]
         table[0, : len(top)] = top
         highest = max(highest, int(top.max(initial=-1)))
-    problem = design_problem(tables, highest + 1, theta, zeta, floor, keep, zeta0)
-    rankings, weights, _ = _solved(problem, price, tables, NONE)
+    rankings, weights, _ = design_problem(tables, highest + 1, theta, zeta, floor, keep, zeta0).solved(price)
     if not any(plain):
         return rankings, weights
     return np.concatenate([rankings, tables[:, 0]]), np.concatenate([weights * (1 - sum(plain)), plain])
-
-
-def checked_problem(
-    tables: DocumentArray,
-    n_documents: int,
-    theta: ArrayLike,
-    *,
-    zeta: ArrayLike | None,
-    floor: float,
-    keep: int,
-    zeta0: float | None,
-) -> DesignProblem:
-    """``design_problem`` of whatever people give."""
-    bias = checks.probabilities("theta", theta)
-    checks.between("floor", floor, 0, 1)
-    _check_zeta0(zeta0)
-    k = tables.shape[2]
-    if len(bias) != k:
-        raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
-    relevance = None if zeta is None else _relevance(zeta, n_documents)
-    checks.whole("keep", keep, 0, k)
-    return design_problem(tables, n_documents, bias, relevance, floor, keep, zeta0)
-
-
-def _solved(
-    problem: DesignProblem, price: float, tables: DocumentArray, plain: Shares
-) -> tuple[DocumentArray, FloatArray, IntArray]:
-    """Rankings, their weights and each query's offsets."""
-    gain = price * problem.zeta if price else NONE_EACH
-    rankings, weights, rows = kernels.least_variance(
-        problem.offsets, problem.documents, problem.need, problem.least, gain, problem.bias, problem.first
-    )
-    return _with_plain(rankings, weights, rows, tables, plain) if any(plain) else (rankings, weights, rows)
 
 
 class DesignProblem(NamedTuple):
@@ -163,6 +132,39 @@ class DesignProblem(NamedTuple):
     bias: FloatArray
     first: DocumentArray
 
+    def solved(self, price: float) -> tuple[DocumentArray, FloatArray, IntArray]:
+        """Rankings at a price of clicks, their weights, and the offsets of each query's."""
+        gain = price * self.zeta if price else NONE_EACH
+        found: tuple[DocumentArray, FloatArray, IntArray] = kernels.least_variance(
+            self.offsets, self.documents, self.need, self.least, gain, self.bias, self.first
+        )
+        return found
+
+
+def checked_problem(
+    tables: DocumentArray,
+    n_documents: int,
+    theta: ArrayLike,
+    *,
+    zeta: ArrayLike | None,
+    floor: float,
+    keep: int,
+    zeta0: float | None,
+) -> DesignProblem:
+    """``design_problem`` of whatever people give."""
+    bias = checks.probabilities("theta", theta)
+    k = tables.shape[2]
+    if len(bias) != k:
+        raise ValueError(f"theta has {len(bias)} ranks, must have k = {k}")
+    checks.between("floor", floor, 0, 1)
+    checks.whole("keep", keep, 0, k)
+    if zeta0 is not None:
+        checks.between("zeta0", zeta0, 0, 0.99)
+    relevance = None if zeta is None else checks.probabilities("zeta", zeta)
+    if relevance is not None and len(relevance) != n_documents:
+        raise ValueError(f"{len(relevance)} zeta for {n_documents} documents, there must be one each")
+    return design_problem(tables, n_documents, bias, relevance, floor, keep, zeta0)
+
 
 def design_problem(
     tables: DocumentArray,
@@ -179,11 +181,12 @@ def design_problem(
     relevance = NONE_EACH if zeta is None else zeta[documents]
     if zeta is not None:
         need *= np.sqrt(relevance)
-    bias = _design_bias(theta, zeta0)
+    click_rate = zeta0 or 0.0
+    bias = theta / (1 - click_rate * theta)
     floors = NONE_EACH
     first = NOT_KEPT
     if floor or keep:
-        lesser = _design_bias(least, zeta0)
+        lesser = least / (1 - click_rate * least)
         floors = floor * lesser
         if keep:
             first = keep_first(tables, offsets, documents, lesser, np.sort(bias)[-keep], floors)
@@ -204,19 +207,3 @@ def _with_plain(
     for place, (own, share) in enumerate(zip(tables, shares), -more):
         table[grown[1:] + place], chances[grown[1:] + place] = own, share
     return table, chances, grown
-
-
-def _design_bias(theta: FloatArray, zeta0: float | None) -> FloatArray:
-    return theta if zeta0 is None else theta / (1 - zeta0 * theta)
-
-
-def _check_zeta0(zeta0: float | None) -> None:
-    if zeta0 is not None:
-        checks.between("zeta0", zeta0, 0, 0.99)
-
-
-def _relevance(zeta: ArrayLike, n_documents: int) -> FloatArray:
-    values = checks.probabilities("zeta", zeta)
-    if len(values) != n_documents:
-        raise ValueError(f"{len(values)} zeta for {n_documents} documents, there must be one each")
-    return values

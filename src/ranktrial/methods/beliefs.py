@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
-from ranktrial.methods._kernels.predictions import list_prediction, rank_prediction
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
+from ranktrial.methods._kernels.predictions import rank_prediction
 from ranktrial.methods.searches import FIRST_LISTS, Searches, expected_searches
 from ranktrial.position_bias import Conditional, Counts, NotIdentifiable, fit_groups
 from ranktrial.rankings import Pair
@@ -58,31 +58,18 @@ class Beliefs:
     @property
     def more(self) -> dict[str, Any]:
         """Beliefs beside theta, relevance, fitted and note, as values for JSON."""
-        by_segment = {"attribute": self.attribute, "thetas": self.thetas} if self.attribute else {}
-        return {"plain": self.plain, "price": self.price, "lists": self.lists, **by_segment}
-
-    def of_segment(self, value: int) -> Beliefs:
-        """Beliefs about searches with a value of ``attribute``, by its number."""
-        return self._of_segments[value]
+        segments = {"attribute": self.attribute, "thetas": self.thetas} if self.attribute else {}
+        return {"plain": self.plain, "price": self.price, "lists": self.lists, **segments}
 
     @cached_property
-    def _of_segments(self) -> list[Beliefs]:
+    def by_segment(self) -> list[Beliefs]:
+        """Beliefs about searches with each value of ``attribute``."""
         return [replace(self, theta=np.array(theta), attribute="", thetas=()) for theta in self.thetas]
 
     def prediction(self, rank_a: IntArray, rank_b: IntArray) -> FloatArray:
         """Predicted relevance of the documents at these ranks (from 0; k or more is nowhere), with their own effects."""
-        return self.prediction_at(rank_a, rank_b, self.effects)
-
-    def prediction_at(self, rank_a: IntArray, rank_b: IntArray, effects: FloatArray | None) -> FloatArray:
-        """Predicted relevance of documents at these ranks (from 0; k or more is nowhere), with the effects given."""
-        known = NOTHING if effects is None else effects
+        known = NOTHING if self.effects is None else self.effects
         found: FloatArray = rank_prediction(rank_a, rank_b, len(self.theta), self.coefficients, known)
-        return found
-
-    def prediction_for(self, a: DocumentArray, b: DocumentArray, effects: FloatArray | None) -> FloatArray:
-        """Relevance of the candidates of one query, given two lists of their numbers."""
-        known = NOTHING if effects is None else effects
-        found: FloatArray = list_prediction(a, b, len(self.theta), self.coefficients, known)
         return found
 
     @cached_property

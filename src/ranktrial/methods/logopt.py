@@ -17,8 +17,9 @@ from ranktrial import checks
 from ranktrial.arrays import DocumentArray, FloatArray
 from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
+from ranktrial.methods._kernels.predictions import list_prediction
 from ranktrial.methods.base import Traits
-from ranktrial.methods.beliefs import FIRST_PRICE, Beliefs, Evidence, expected_beliefs, learnt
+from ranktrial.methods.beliefs import FIRST_PRICE, NOTHING, Beliefs, Evidence, expected_beliefs, learnt
 from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.searches import FIRST_LISTS, Searches, expected_searches
@@ -94,7 +95,10 @@ class LogOpt(ClickModelMethod):
     def query_policy(
         self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
     ) -> tuple[DocumentArray, FloatArray]:
-        zeta = beliefs.prediction_for(a, b, effects) if self._tells_documents_apart(beliefs) else None
+        zeta = None
+        if self._tells_documents_apart(beliefs):
+            known = NOTHING if effects is None else effects
+            zeta = list_prediction(a, b, len(beliefs.theta), beliefs.coefficients, known)
         return closed_form_query(a, b, beliefs.theta, zeta=zeta, **self._options(beliefs))
 
     def policy(self, pair: Pair, beliefs: Beliefs | None = None, *, zeta: FloatArray | None = None) -> Mixture:

@@ -15,7 +15,7 @@ from ranktrial.position_bias.relevance import linear_prediction
 from ranktrial.rankings import Pair, exposure_of, rank_inputs
 from ranktrial.users import User
 
-# Of list_inputs, before any click: what both rankers put first is taken to be three times as relevant as the rest, so that
+# Of rank_inputs, before any click: what both rankers put first is taken to be three times as relevant as the rest, so that
 # demoting it counts as dear. That errs on the visitors' side.
 FIRST_LISTS = (0.1, 0.25, 0.25, 0.0, 0.0, 0.0, 0.0)
 FOLDS = 10  # parts of a log, each of which judges designs made from the others; fewer of a short log

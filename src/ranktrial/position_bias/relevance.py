@@ -76,7 +76,7 @@ def relevance_prediction(
 ) -> FloatArray:
     """Shrinkage estimate of zeta per document from counts per (document, rank); 0.3 where nothing is known at all.
 
-    ``inputs`` are columns that may tell relevant documents from others, such as ``rankings.list_inputs``.
+    ``inputs`` are columns that may tell relevant documents from others, such as ``rankings.rank_inputs``.
 
     Three documents of a query; their clicks per examination are 0.9, 0.13 and 0, the last from few shows:
 

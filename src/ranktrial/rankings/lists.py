@@ -308,11 +308,6 @@ def _check_lists(name: str, ranker: Rankings, offsets: IntArray) -> None:
         raise ValueError(f"query {at}: ranker {name} lists document {twice[0]} twice")
 
 
-def list_inputs(pair: Pair) -> FloatArray:
-    """Inputs of the relevance model from the ranks in both lists, a row per document (see ``rank_inputs``)."""
-    return rank_inputs(*pair.ranks)
-
-
 def rank_inputs(rank_a: IntArray, rank_b: IntArray) -> FloatArray:
     """Inputs of the relevance model from ranks counted from 0: 1 / rank and -log rank, for each ranker and for the better.
 

@@ -107,12 +107,6 @@ class Mixture:
             raise ValueError(f"weights must sum to 1; those of query {query} sum to {totals[query]:g}")
 
     @classmethod
-    def always(cls, table: DocumentArray, n_documents: int) -> Mixture:
-        """The mixture that shows each query its row of the table, every time."""
-        n = len(table)
-        return cls(table, np.ones(n), np.arange(n + 1, dtype=np.int64), n_documents)
-
-    @classmethod
     def of_tables(
         cls, tables: list[DocumentArray], weights: ArrayLike, n_documents: int, *, plain: bool = False
     ) -> Mixture:
