@@ -22,7 +22,8 @@ from ranktrial.interval import Interval
 from ranktrial.log.units import UnitSums
 from ranktrial.metrics import Abandonment, Carts, Clicks, Metric, Orders, Revenue
 from ranktrial.report.harm import Guard
-from ranktrial.report.schema import Contributor, HistoryEntry, MetricRow, Pace, Part, Report, Segmentation
+from ranktrial.report.making import at_some
+from ranktrial.report.schema import Contributor, HistoryEntry, Pace, Part, Report, Segmentation
 
 VALUES = ("phone", "desktop", "tablet", "television", "a device with a rather long name of its own", "other")
 DAY, NOW = 86_400.0, 1_795_000_000.0
@@ -204,21 +205,20 @@ def segments(number: int, decision: Decision) -> Segmentation:
     return Segmentation(answers=tuple(answers), tests=tests, rate=0.05, theta_by="", thetas={}, text=text)
 
 
-def metric_row(metric: Metric, share: float, half: float, *, searches: int = 3_600, **more: Any) -> MetricRow:
+def metric_row(metric: Metric, share: float, half: float, *, searches: int = 3_600, **more: Any) -> MetricAnswer:
     """The answer by a metric: a lift and half of its interval's width, of a value of a twentieth of a search."""
     value, known = 0.05, np.isfinite(half)
     answer = MetricAnswer(
-        metric, metric.title, metric.role, "position-based" if known else None, searches=searches, value=value,
+        metric, metric.title, metric.role, metric.better, "position-based" if known else None, searches=searches, value=value,
         difference=share * value, interval=Interval((share - half) * value, (share + half) * value),
         lift=Lift(share, Interval(share - half, share + half)), **more,
     )  # fmt: skip
     days = 3.2 if answer.waiting else 4.2  # the searches of a day wait
-    return MetricRow.of(
-        answer, narrowing(answer.difference, answer.interval, searches, days, NOW - 1200 - (4.2 - days) * DAY)
-    )
+    band = narrowing(answer.difference, answer.interval, searches, days, NOW - 1200 - (4.2 - days) * DAY)
+    return replace(answer, band=at_some(band))
 
 
-def metric_rows() -> tuple[MetricRow, ...]:
+def metric_rows() -> tuple[MetricAnswer, ...]:
     """Orders decide and are more; clicks guard and are fewer; the rest is looked at beside."""
     nothing = float("nan"), float("inf")
     late = "No search has had 28 days yet: the first counts on 2026-12-12."

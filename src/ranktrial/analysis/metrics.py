@@ -15,13 +15,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ranktrial.analysis.analyse import Analysis, analyse_metric
+from ranktrial.analysis.analyse import Analysis, BandPoint, analyse_metric
 from ranktrial.analysis.decision import Decision, Lift, decide, must_stand, turned, widened, widening
 from ranktrial.analysis.discoveries import log_evidence
 from ranktrial.analysis.hostile import most_worth
 from ranktrial.analysis.intervals import asymptotic_sequence
 from ranktrial.analysis.ladder import AB_TRAFFIC, NO_INTERVAL, SHARES
-from ranktrial.analysis.verdict import percent
+from ranktrial.analysis.verdict import decimals, percent
+from ranktrial.config import WrittenMetric
 from ranktrial.interval import Interval
 from ranktrial.methods import AB
 from ranktrial.metrics import Clicks, Metric
@@ -66,13 +67,14 @@ class MetricAnswer:
     """The answer by one metric, of B against A.
 
     Attributes:
-        metric: The metric.
+        metric: The metric; in JSON as it is written.
         title: Its name.
         role: "primary", "secondary" or "guard".
+        better: Whether "more" or "less" of it is better.
         estimator: The estimator with most assumptions among those used; None if there is none yet.
         searches: Searches that count.
         waiting: Searches whose window is still open.
-        value: Mean per search of what was shown.
+        value: Mean per search of what was shown; nan without searches.
         difference: Value per search of B minus that of A.
         interval: Its interval, by itself, however often one looks.
         lift: The difference as a share of A's value.
@@ -86,11 +88,13 @@ class MetricAnswer:
         loss: For a guard: share of A's value by which B is worse; nan if that is not known.
         at_least: For a guard: share by which B is surely worse; negative infinity where nothing is sure.
         note: What cannot be told yet, and why, or what a guard has found, in a sentence; "" where there is nothing to say.
+        band: Its interval over time, at a few moments, in reports of trials.
     """
 
-    metric: Metric
+    metric: WrittenMetric
     title: str
     role: str
+    better: str
     estimator: str | None = None
     searches: int = 0
     waiting: int = 0
@@ -107,6 +111,28 @@ class MetricAnswer:
     loss: float = float("nan")
     at_least: float = float("-inf")
     note: str = ""
+    band: tuple[BandPoint, ...] = ()
+
+    @property
+    def finding(self) -> str:
+        """The answer in a few words."""
+        if self.guard is not None:
+            return {"ok": "no harm shown", "harm": "harm", "unknown": "not known"}[self.guard]
+        if self.role == "primary":
+            return "decides"
+        if self.discovery:
+            return "told from chance"
+        return "may be chance" if np.isfinite(self.interval.low) else "too early"
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells of its row in a table: the metric, its role, the lift, B - A, searches, and the finding."""
+        known = np.isfinite(self.interval.low)
+        lift = f"{self.lift.share:+.1%}" if np.isfinite(self.lift.share) else ""
+        spec = f"+.{decimals(self.interval)}f"
+        difference = f"{self.difference:{spec}} ({self.interval:{spec}})" if known else "no interval"
+        counts = f"{self.searches:,}" + (f" ({self.waiting:,} wait)" if self.waiting else "")
+        return self.title, self.role, lift, difference, counts, self.finding
 
 
 def measured(analysis: Analysis, metric: Metric, rules: CheckLimits) -> MetricDecision:
@@ -152,7 +178,7 @@ def metric_answer(found: MetricDecision) -> MetricAnswer:
     metric, analysis, decision, widen = found
     values = analysis.values
     answer = MetricAnswer(
-        metric, metric.title, metric.role,
+        metric, metric.title, metric.role, metric.better,
         estimator=decision.estimator,
         searches=len(analysis.log),
         waiting=0 if values is None else values.waiting,

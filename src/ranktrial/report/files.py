@@ -85,7 +85,9 @@ def report_rows(report: Report) -> Iterator[dict[str, Any]]:
     for metric in report.metrics:
         size = {"impressions": metric.searches, "text": metric.note}
         yield row("metric", metric.title, metric.difference, **ends(metric.interval), **size, status=metric.finding)
-        yield row("metric, share", metric.title, metric.lift.share, **ends(metric.lift.interval), text=metric.metric)
+        yield row(
+            "metric, share", metric.title, metric.lift.share, **ends(metric.lift.interval), text=str(metric.metric)
+        )
         yield row("metric, searches that wait", metric.title, metric.waiting)
     for segment in [] if report.segments is None else report.segments.answers:
         size = {"units": segment.visitors, "impressions": segment.searches, "clicks": segment.clicks}

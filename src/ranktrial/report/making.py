@@ -38,7 +38,6 @@ from ranktrial.report.schema import (
     Contributor,
     Everyone,
     HistoryEntry,
-    MetricRow,
     Pace,
     Part,
     Report,
@@ -51,6 +50,7 @@ from ranktrial.texts import counted, shown
 from ranktrial.times import time_text
 
 CONTRIBUTORS = 10
+MOST_POINTS = 16  # of the interval by one metric over time: the page draws it small
 SURELY = 0.05  # p of a test between segments, at one look
 QUERY_UNITS = 10  # by which a query must have been asked to be named: what few have asked may tell who they are
 LONG_PAUSE, LEAST_PAUSE = 3.0, 60.0  # times the longest pause so far, and seconds: searches have stopped
@@ -144,7 +144,7 @@ def make_report(
         segments=segments,
         shows=shows,
         metrics=tuple(
-            MetricRow.of(answer, one.analysis.points(one.decision.used, one.widen))
+            replace(answer, band=at_some(one.analysis.points(one.decision.used, one.widen)))
             for answer, one in zip(answers, others.decisions, strict=True)
         ),
         visitors=visitors(clicks.analysis, clicks.decision),
@@ -152,6 +152,12 @@ def make_report(
         everyone=everyone,
         history=tuple(history),
     )
+
+
+def at_some(points: Sequence[BandPoint]) -> tuple[BandPoint, ...]:
+    """A few of the points of an interval over time, the first and the last among them."""
+    places = np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)) if points else ()
+    return tuple(points[at] for at in places)
 
 
 def _band(analysis: Analysis, found: Settled) -> tuple[BandPoint, ...]:

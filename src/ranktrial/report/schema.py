@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -13,14 +13,13 @@ from ranktrial import frames, notebook
 from ranktrial.analysis.analyse import BandPoint, Theta
 from ranktrial.analysis.answers import EstimateRow
 from ranktrial.analysis.calibration import Discrepancy
-from ranktrial.analysis.decision import Decision, Lift, Ranker
+from ranktrial.analysis.decision import Decision, Ranker
 from ranktrial.analysis.guardrails.status import GROUPS, WORST_FIRST, Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answer_lines, table_heading
-from ranktrial.analysis.verdict import Verdict, decimals, headline
+from ranktrial.analysis.verdict import Verdict, headline
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
-from ranktrial.metrics import Role
 from ranktrial.report.files import report_csv
 from ranktrial.report.harm import Guard
 from ranktrial.report.live_page import write_report
@@ -115,84 +114,7 @@ class Segmentation(Frozen):
         return [*rows, f"  {self.text}"] if rows else []
 
 
-MOST_POINTS = 16  # of the interval by one metric over time: the page draws it small
 METRIC_HEADS = "metric", "role", "lift", "per search, B - A", "searches", "finding"
-
-
-class MetricRow(Frozen):
-    """The answer by one metric (``analysis.metrics.MetricAnswer``), of B against A.
-
-    Attributes:
-        metric: The metric as it is written.
-        title: Its name.
-        role: "primary", "secondary" or "guard".
-        better: Whether "more" or "less" of it is better.
-        estimator: The estimator with most assumptions among those used; None if there is none yet.
-        searches: Searches that count.
-        waiting: Searches whose window is still open.
-        value: Mean per search of what was shown; nan without searches.
-        difference: Value per search of B minus that of A.
-        interval: Its interval, by itself, however often one looks.
-        lift: The difference as a share of A's value.
-        capped: Share of the value that caps cut off.
-        direct: Share of the value that came without a click.
-        discovery: True for a secondary metric that differs by no chance, at the false discovery rate of all that is looked at
-            beside the primary one.
-        rate: The lowest false discovery rate at which it does.
-        guard: For a guard: "harm" if B is surely worse than allowed, "ok" if that is not shown, "unknown" if nothing is known;
-            None for other metrics.
-        note: What cannot be told yet, and why, or what a guard has found, in a sentence; "" where there is nothing to say.
-        band: Its interval over time, at a few moments.
-    """
-
-    metric: str
-    title: str
-    role: Role
-    better: str
-    estimator: str | None
-    searches: int
-    waiting: int
-    value: float
-    difference: float
-    interval: Interval
-    lift: Lift
-    capped: float
-    direct: float
-    discovery: bool
-    rate: float
-    guard: Literal["ok", "harm", "unknown"] | None
-    note: str
-    band: tuple[BandPoint, ...] = ()
-
-    @property
-    def finding(self) -> str:
-        """The answer in a few words."""
-        if self.guard is not None:
-            return {"ok": "no harm shown", "harm": "harm", "unknown": "not known"}[self.guard]
-        if self.role == "primary":
-            return "decides"
-        return (
-            "told from chance" if self.discovery else "may be chance" if np.isfinite(self.interval.low) else "too early"
-        )
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Cells of its row in a table of ``METRIC_HEADS``."""
-        known = np.isfinite(self.interval.low)
-        lift = f"{self.lift.share:+.1%}" if np.isfinite(self.lift.share) else ""
-        spec = f"+.{decimals(self.interval)}f"
-        difference = f"{self.difference:{spec}} ({self.interval:{spec}})" if known else "no interval"
-        counts = f"{self.searches:,}" + (f" ({self.waiting:,} wait)" if self.waiting else "")
-        return self.title, self.role, lift, difference, counts, self.finding
-
-    @classmethod
-    def of(cls, answer: MetricAnswer, band: Sequence[BandPoint] = ()) -> MetricRow:
-        """The row of an answer, with some points of its interval over time."""
-        known = {name: getattr(answer, name) for name in cls.model_fields if name not in ("metric", "better", "band")}
-        places = sorted(set(np.linspace(0, len(band) - 1, MOST_POINTS).round().astype(int).tolist())) if band else []
-        return cls(
-            metric=str(answer.metric), better=answer.metric.better, band=tuple(band[at] for at in places), **known
-        )
 
 
 class Part(Frozen):
@@ -309,7 +231,7 @@ class Report(Frozen):
     tallies: dict[str, int]
     parts: tuple[Part, ...]
     segments: Segmentation | None = None
-    metrics: tuple[MetricRow, ...] = ()
+    metrics: tuple[MetricAnswer, ...] = ()
     shows: Ranker | None = None
     visitors: Visitors | None = None
     discrepancy: Discrepancy | None = None

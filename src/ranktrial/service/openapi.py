@@ -41,6 +41,7 @@ OPEN_NUMBERS = (
     "Everyone",
     "Interval",
     "EstimateRow",
+    "MetricAnswer",
     "Visitors",
 )
 
