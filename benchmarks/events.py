@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -131,9 +133,10 @@ def in_process(path: str, part: str) -> None:
         latest = store.execute("SELECT max(time) FROM impressions").fetchone()[0] // 1_000_000
     clock = [count(latest + 100 * 86_400)]  # when all windows are over
     with Trial.open(path, background=False, clock=lambda: next(clock[0])) as trial:
+        version = trial.state.version
         if part == "log":
-            trial._configs[trial.version_id] = trial.config.model_copy(update={"metrics": ()})
-        read = trial.report if part == "report" else trial.log
+            version = replace(version, config=trial.config.model_copy(update={"metrics": ()}).to_store())
+        read = trial.report if part == "report" else partial(trial.learning.log, trial.name, version)
         start = time.process_time()
         read()
         middle = time.process_time()

@@ -102,7 +102,7 @@ def visit(world: SimulatedSite, trial: Trial, impressions: int, seed: np.random.
     for visitor in range(impressions):
         if visitor in due or visitor % 1_000 == 0:  # do not let more rows wait than the store takes
             trial.store.flush()
-            trial.refresh()
+            trial.watcher.step()
         query = int(random.integers(len(world.a)))
         a, b = world.a[query], world.b[query]
         shown = trial.rank(f"query {query}", a, b, unit=f"visitor-{visitor}", size=len(world.theta))

@@ -59,7 +59,7 @@ def asked(path: Path) -> list[float]:
         with Trial.open(path, background=False, clock=lambda: next(clock)) as trial:
             for number in range(CALLS):
                 visit(trial, "shared", 10_000_000 + number * VISITS, VISITS)
-                process.report("t", 3, ()).result()
+                process.report("t", 3, ())
                 assert process._process is not None
                 memory.append(own_memory(process._process.pid))
                 if time.monotonic() > until and number >= FIRST:

@@ -43,9 +43,9 @@ def rank_times() -> Iterator[dict[str, object]]:
             tempfile.TemporaryDirectory() as folder,
             Trial.create(Path(folder, "t.db"), method=LogOpt(schedule=()), segments=segments) as trial,
         ):
-            if trial._showing.attributes.traffic is not None:
+            if trial.showing.attributes.traffic is not None:
                 for query in before:
-                    trial._showing.attributes.traffic.part_of(query)
+                    trial.showing.attributes.traffic.part_of(query)
             times = []
             for call in range(QUERIES + CALLS):
                 query, a, b = searches[call % QUERIES]
@@ -82,5 +82,5 @@ def starts() -> Iterator[dict[str, object]]:
                         trial.store.flush()
             begun = time.process_time()
             with Trial.open(path) as trial:
-                trial._showing.attributes.traffic  # noqa: B018
+                trial.showing.attributes.traffic  # noqa: B018
                 yield row(f"start, 100,000 searches, {designs:,} designs", time.process_time() - begun, "-", "CPU s")

@@ -272,7 +272,7 @@ def compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts:
     with Trial.open(url, background=False) as trial:
 
         def key_of(id: str) -> bytes:
-            token = read_token(id, trial._showing.policy.secret)
+            token = read_token(id, trial.state.secret)
             assert token is not None
             return token.key
 

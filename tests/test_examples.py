@@ -62,7 +62,7 @@ def test_the_stream_of_ubi_events(tmp_path: Path) -> None:
     clicks = re.match(r"(\d+) impressions, (\d+) clicks", verdict)
     assert clicks is not None
     with Trial.open(tmp_path / "shop.db", background=False) as trial:
-        carts = [row.action for row in trial.store.events(trial.version_id, 0)]
+        carts = [row.action for row in trial.store.events(trial.state.version.id, 0)]
     assert set(carts) == {"cart"}
     assert int(clicks[2]) + len(carts) == told["counted"] > len(carts)
 

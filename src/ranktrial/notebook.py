@@ -162,8 +162,8 @@ def of_trial(trial: Any) -> str:
         ("configuration", f"version {trial.version}"),
         ("method", str(trial.config.method)),
         ("results on a page", f"{trial.config.k}"),
-        ("share of visitors", f"{trial.share:.0%}"),
-        ("searches so far", f"{trial.searches:,}"),
+        ("share of visitors", f"{trial.config.share:.0%}"),
+        ("searches so far", f"{trial.state.seen.impressions:,}"),
     ]
     return card(
         f"Trial {trial.name}", table((), rows), line("trial.report() says who gets more clicks, and how surely.")

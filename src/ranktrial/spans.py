@@ -8,12 +8,4 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-_NOTHING: AbstractContextManager[object] = nullcontext()
-
-
-def nothing(name: str) -> AbstractContextManager[object]:
-    """Note nothing."""
-    return _NOTHING
-
-
-note: Callable[[str], AbstractContextManager[object]] = nothing
+note: Callable[[str], AbstractContextManager[object]] = nullcontext

@@ -57,8 +57,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     trial.click(shown.id, "z", wait=False)
         trial.store.flush()
         for _ in range(2):  # as where pages are cached, and visitors share their ids
-            for row in list(trial.store.clicks(trial.version_id, 0)):
-                trial.store.put(Click(row.key, trial.version_id, row.document, bool(row.late)))
+            for row in list(trial.store.clicks(trial.state.version.id, 0)):
+                trial.store.put(Click(row.key, trial.state.version.id, row.document, bool(row.late)))
             trial.store.flush()
     Trial.create(path, name="empty", k=3, seed=1, background=False).close()
     return path

@@ -40,7 +40,11 @@ def test_a_file_makes_a_trial_and_changes_it(tmp_path: Path) -> None:
             'Orders(window="7d", role="primary")', 'Abandonment(role="guard", tolerance=0.02)', "Clicks()",
         ]  # fmt: skip
         assert trial.config.ramp == ((0.1, 86_400), (0.5, None))
-        assert (trial.share, trial.config.guards.clicks, trial.config.segmented.names) == (0.1, 0.05, ("device",))
+        assert (trial.config.share, trial.config.guards.clicks, trial.config.segmented.names) == (
+            0.1,
+            0.05,
+            ("device",),
+        )
     assert created(store, TRIAL) == (0, "shoes: version 1 nothing has changed")
     status, told = created(store, TRIAL.replace("0.1\n", "0.2\n"))
     assert "smallest: 0.1 -> 0.2" in told

@@ -96,7 +96,7 @@ def test_clicks_and_voids_that_come_later_change_their_rows(trial: Trial, tmp_pa
     export(trial.store, trial.name, tmp_path / "log")
     trial.click(shown[0].id, shown[0].ranking[0])
     trial.click(shown[3].id, shown[3].ranking[2])
-    trial.take_back(shown[5], "not shown after all")
+    trial.showing.take_back(shown[5], "not shown after all")
     trial.store.flush()
     done = export(trial.store, trial.name, tmp_path / "log")
     assert (done.impressions, done.rewritten) == (0, 1)
@@ -349,7 +349,7 @@ def test_an_export_keeps_events_however_late_they_come(trial: Trial, tmp_path: P
     start = trial.log().time.tolist()
 
     def event(at: int, rank: int, amount: int, id: str, delay: int = 60_000_000) -> None:
-        token = read_token(shown[at].id, trial._showing.policy.secret)
+        token = read_token(shown[at].id, trial.state.secret)
         assert token is not None
         document = shown[at].ranking[rank] if rank < 3 else "elsewhere"
         moment = start[at] + delay
@@ -362,7 +362,7 @@ def test_an_export_keeps_events_however_late_they_come(trial: Trial, tmp_path: P
     event(0, 1, -9_900_000, "3", delay=86_400_000_000)
     event(0, 1, 1, "1")  # again
     event(2, 0, 0, "1", delay=-5_000_000)  # by a clock that is behind
-    trial.take_back(shown[2], "not shown after all")
+    trial.showing.take_back(shown[2], "not shown after all")
     trial.store.flush()
     done = export(trial.store, trial.name, tmp_path / "log", clock=lambda: 2e9 + 1)
     assert (done.impressions, done.events, done.rewritten) == (0, 2, 1)

@@ -47,7 +47,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trial, Pat
                         value = float(random.integers(1, 4_000)) / 100
                         one.event(shown.id, document, "order", value, wait=False)
         one.store.flush()
-        clock = one._clock = Ticks(step=0.0, start=clock.now)
+        clock = one.learning._clock = Ticks(step=0.0, start=clock.now)
         export(one.store, one.name, folder / "log", clock=clock)
         yield one, folder / "log", one.report()
 

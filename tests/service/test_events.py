@@ -77,7 +77,7 @@ SHOP: dict[str, Any] = {"metrics": ["Carts()", "Orders(window='7d')", "Revenue(w
 
 def events_of(path: Path, name: str = "t") -> list[tuple[str, str, int]]:
     with Trial.open(path, name, background=False) as trial:
-        return sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.version_id, 0))
+        return sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0))
 
 
 def test_carts_and_orders_are_taken_with_their_values(client: httpx.Client, tmp_path: Path) -> None:

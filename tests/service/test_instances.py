@@ -45,18 +45,18 @@ def test_a_refit_is_made_once_and_taken_over_by_all(pair: tuple[Trial, Trial]) -
     one, two = pair
     show(one, 0, 1)
     show(two, 2, 3)
-    one.refresh()
+    one.watcher.step()
     show(two, 4, 5)
-    two.refresh()  # has more clicks than the first had, and must not fit its own for the same point
+    two.watcher.step()  # has more clicks than the first had, and must not fit its own for the same point
     assert [bias.impressions for bias in one.store.biases(1)] == [0, 3]
-    assert one._showing.policy.bias == two._showing.policy.bias
+    assert one.state.policy.bias == two.state.policy.bias
     show(two, *range(6, 12))
     # Both find it due and fit, each with the log that it knows; the one that comes second takes over the first's.
     for trial in (one, two):
-        trial._count()
-    two._update(two._due())
-    late = one._update(one._due())
-    assert late == two._showing.policy.bias == one._showing.policy.bias
+        trial.state.count_searches()
+    two.watcher.update(two.watcher.due(), "the schedule")
+    late = one.watcher.update(one.watcher.due(), "the schedule")
+    assert late == two.state.policy.bias == one.state.policy.bias
     assert [bias.impressions for bias in one.store.biases(1)] == [0, 3, 9]
 
 
@@ -64,7 +64,7 @@ def test_a_retry_at_another_instance_shows_the_same_though_it_knows_another_thet
     one, two = pair
     show(one, *range(12))
     one.update()
-    assert one._showing.policy.bias != two._showing.policy.bias
+    assert one.state.policy.bias != two.state.policy.bias
     for unit in map(str, range(40)):
         first = one.rank("another", A, B, unit=unit, wait=True)
         second = two.rank("another", A, B, unit=unit, wait=True, look=False)
@@ -94,7 +94,7 @@ def test_services_on_one_postgres_know_each_other_s_trials_versions_clicks_and_e
         assert [(one["version"], one["impressions"]) for one in reports] == [(2, 1)] * 2
         assert there.post("/v1/trials/t/stop").status_code == 200
         for trial in (here.app.state.trials.opened["t"], there.app.state.trials.opened["t"]):  # type: ignore[attr-defined]
-            trial.refresh()
+            trial.watcher.step()
         assert rank(here, "w")["fallback"] == "the trial is stopped, A is shown"
 
 

@@ -134,11 +134,11 @@ def test_killed_under_load_nothing_acknowledged_is_lost_and_nothing_counts_twice
     clicked = [pair for visitor in visitors for pair in visitor.clicked]
     assert len(clicked) == len(ranked) >= ROUNDS
     with Trial.open(path, background=False) as trial:
-        key_of = {unit: read_token(shown["id"], trial._showing.policy.secret).key for unit, shown in ranked.items()}  # type: ignore[union-attr]
+        key_of = {unit: read_token(shown["id"], trial.state.secret).key for unit, shown in ranked.items()}  # type: ignore[union-attr]
         time_of = {row.key: row.time for row in trial.store.impressions(1, 0)}
         assert sorted(time_of) == sorted(key_of.values())  # each acknowledged impression, once, and no other
         stored = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
-        assert sorted(stored) == sorted((read_token(id, trial._showing.policy.secret).key, d) for id, d in clicked)  # type: ignore[union-attr]
+        assert sorted(stored) == sorted((read_token(id, trial.state.secret).key, d) for id, d in clicked)  # type: ignore[union-attr]
         report = trial.report()
     assert (report.impressions, report.clicks) == (len(ranked), len(clicked))
     assert replayed(tmp_path / "replay.db", ranked, clicked, {u: time_of[k] for u, k in key_of.items()}) == outcome(

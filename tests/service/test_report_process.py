@@ -51,26 +51,26 @@ def without_latency(report: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_report_is_the_one_that_a_trial_makes_itself_again_and_again(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False) as trial:
-        assert repr(without_latency(process.report("t", 10, []).result())) == repr(told(trial))
+        assert repr(without_latency(process.report("t", 10, []))) == repr(told(trial))
         trial.rank("another", A, B, unit="another", wait=True)
-        second = process.report("t", 10, [7_000_000] * 100).result()
+        second = process.report("t", 10, [7_000_000] * 100)
         assert second.impressions == 61
         assert repr(without_latency(second)) == repr(told(trial))
         (latency,) = (one for one in second.guardrails if one.name == "latency")
         assert "less than 7.00 ms" in latency.text
         trial.stop()
-        assert process.report("t", 10, []).result().stopped
+        assert process.report("t", 10, []).stopped
         trial.erase("asked for it", unit="3")
-        assert process.report("t", 10, []).result().impressions == 60
+        assert process.report("t", 10, []).impressions == 60
 
 
 @pytest.mark.slow
 def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False, learner=process) as trial:
-        trial.refresh()  # one is due
+        trial.watcher.step()  # one is due
         assert [bias.impressions for bias in trial.store.biases(1)] == [0, 20]
-        assert trial._showing.policy.bias.impressions == 20
-        assert not trial._analyses._readers  # nothing was read here
+        assert trial.state.policy.bias.impressions == 20
+        assert not trial.learning._readers  # nothing was read here
         assert trial.update().impressions == 60
 
 
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_store_is_told_and_the_next_report_begins_anew(
 ) -> None:
     with pytest.raises(StoreError, match="holds no trial 'u'"):
         process.learn("u", 1, None, "somebody")
-    assert process.report("t", 10, []).result().impressions == 60
+    assert process.report("t", 10, []).impressions == 60
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
@@ -98,14 +98,14 @@ def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_was_killed_costs_at_most_one_report(process: ReportProcess) -> None:
-    assert process.report("t", 10, []).result().impressions == 60
+    assert process.report("t", 10, []).impressions == 60
     assert process._process is not None
     os.kill(process._process.pid, signal.SIGSTOP)
-    waiting = process.report("t", 10, [])
+    waiting = process.begin_report("t", 10, [])
     os.kill(process._process.pid, signal.SIGKILL)
     with pytest.raises(ReportFailed, match=r"ended \(status -9\)"):
         waiting.result()
-    assert process.report("t", 10, []).result().impressions == 60
+    assert process.report("t", 10, []).impressions == 60
 
 
 @pytest.mark.slow
@@ -113,13 +113,13 @@ def test_it_is_killed_when_it_takes_too_long_and_ends_with_whoever_asks(tmp_path
     make(tmp_path / "t.db")
     process = ReportProcess(tmp_path / "t.db", longest=0.0)
     with pytest.raises(ReportFailed, match="took longer than 0 s"):
-        process.report("t", 10, []).result()
+        process.report("t", 10, [])
     process._longest = 100.0
-    assert process.report("t", 10, []).result().impressions == 60
+    assert process.report("t", 10, []).impressions == 60
     child = process._process
     assert child is not None
     os.kill(child.pid, signal.SIGSTOP)
-    running, waiting = process.report("t", 10, []), process.report("t", 10, [])
+    running, waiting = process.begin_report("t", 10, []), process.begin_report("t", 10, [])
     os.kill(child.pid, signal.SIGCONT)
     process.close()
     assert child.poll() is not None
@@ -135,7 +135,7 @@ def test_it_ends_when_whoever_asks_is_killed(tmp_path: Path) -> None:
 import sys
 from ranktrial.service.report_process import ReportProcess
 process = ReportProcess(sys.argv[1])
-process.report("t", 10, []).result()
+process.report("t", 10, [])
 print(process._process.pid, flush=True)
 sys.stdin.read()
 """

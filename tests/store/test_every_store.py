@@ -212,7 +212,7 @@ def test_a_design_is_stored_as_it_was_drawn(kind: Kind, store: Store) -> None:
 
 
 def read_key(trial: Trial, id: str) -> bytes:
-    token = tokens.read_token(id, trial._showing.policy.secret)
+    token = tokens.read_token(id, trial.state.secret)
     assert token is not None
     return token.key
 

@@ -75,7 +75,7 @@ class AnyOrder(RuleBasedStateMachine):
         time = self.clock.now + (200_000 if late else 0)
         outcome = self.trials[which].click(shown.id, document, time=time).outcome
         assert shown._impression is not None
-        recorded = self.trials[which]._showing.impressions.recorded(shown._impression.key)
+        recorded = self.trials[which].showing.impressions.recorded(shown._impression.key)
         assert recorded is not None
         on_page = document in recorded[0].design.top(recorded[0].place)
         if document == "no such thing":
@@ -96,7 +96,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(user=st.sampled_from(USERS), query=st.sampled_from(sorted(LISTS)), which=st.integers(0, 1))
     def click_on_what_is_not_known_yet(self, user: str, query: str, which: int) -> None:
         a, b = LISTS[query]
-        if (user, query) in self.shown or self.trials[which]._showing.policy.bias.impressions:
+        if (user, query) in self.shown or self.trials[which].state.policy.bias.impressions:
             return
         shown = self.elsewhere.rank(query, a, b, unit=user)
         assert shown._impression is not None
@@ -111,7 +111,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def refresh(self, which: int) -> None:
-        self.trials[which].refresh()
+        self.trials[which].watcher.step()
 
     @rule(which=st.integers(0, 1))
     def restart(self, which: int) -> None:

@@ -114,7 +114,7 @@ def test_designs_are_made_with_the_theta_of_the_segment_once_it_differs(tmp_path
         report = trial.report()
         assert report.decision.state != "not trusted"
     with Trial.open(tmp_path / "t.db", background=False) as trial:  # what was learnt is in the store
-        assert trial._showing.policy.bias.beliefs.thetas == bias.beliefs.thetas
+        assert trial.state.policy.bias.beliefs.thetas == bias.beliefs.thetas
 
 
 def test_one_design_serves_all_where_theta_does_not_differ(tmp_path: Path) -> None:

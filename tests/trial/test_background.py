@@ -19,11 +19,11 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         Trial.open(path, clock=Ticks(), background=False) as other,
     ):
         WORLD.run(one, 400, seed=1)
-        wait_until(lambda: one._showing.policy.bias.impressions == 300)
-        assert one._showing.policy.bias.fitted
-        assert not other._showing.policy.bias.fitted
-        other.refresh()
-        assert other._showing.policy.bias == one._showing.policy.bias
+        wait_until(lambda: one.state.policy.bias.impressions == 300)
+        assert one.state.policy.bias.fitted
+        assert not other.state.policy.bias.fitted
+        other.watcher.step()
+        assert other.state.policy.bias == one.state.policy.bias
         assert len(other.store.biases(1)) == 2  # the other did not fit it again
         shown = one.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="new", wait=True)
         assert shown.fallback is None
@@ -31,7 +31,7 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         designs = {row.bias for row in one.store.designs(range(1, 1000))}
         assert designs == {
             1,
-            one._showing.policy.bias.id,
+            one.state.policy.bias.id,
         }  # queries asked before and after have a design for each theta
         other.stop()
         wait_until(lambda: one.stopped)

@@ -35,8 +35,8 @@ def days(trial: Trial, clock: Clock, number: int, *, of_a: list[float], of_b: li
             clock.now += (end - clock.now) / (each - i + 1)
         trial.store.flush()
         clock.now = end
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor.step()
+        trial.watcher.step()
 
 
 # --- when a winner counts -----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_winner_of_nine_days_is_not_that_of_a_week(tmp_path: Path, of_b: list[
         assert (report.decision.state, report.decision.reasons) == ("withheld", ("too soon",))
         assert report.course == "Over whole weeks none is ahead so far, and searches differ by day."
         Trial.create(tmp_path / "t.db", **{**options, "whole_weeks": False}).close()
-        trial.refresh()
+        trial.watcher.step()
         assert trial.report().winner == "B"
 
 
@@ -155,8 +155,8 @@ def test_what_seems_alike_waits_for_its_time_too(tmp_path: Path) -> None:
         assert (report.text.next, report.ended) == ("Let it run for its time.", "")
         days(trial, clock, 5, of_a=[0.4] * 7, of_b=[0.4] * 7, each=40)
         clock.now += 60
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor.step()
+        trial.watcher.step()
         assert trial.shows == "A"
 
 
@@ -181,7 +181,7 @@ def test_a_winner_waits_for_its_time_and_is_then_served_and_taken_back(
             days(trial, clock, 1, of_a=[0.3] * 7, of_b=[0.6] * 7, each=200)
             assert (trial.report().winner, trial.shows) == ("B", shows)
             clock.now += 1
-            trial.supervise()
+            trial.supervisor.step()
             assert "decided" in receiver.kinds()
             if shows is None:
                 return
@@ -210,8 +210,8 @@ def test_that_both_are_alike_waits_for_its_time_too(tmp_path: Path, options: dic
         assert report.text.next == "Let it run for its time."
         days(trial, clock, 1, of_a=[0.4] * 7, of_b=[0.4] * 7, each=150)
         clock.now += 100
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor.step()
+        trial.watcher.step()
         report = trial.report()
         assert (report.decision.state, trial.shows) == ("alike", "A")
         assert report.futile == "B is surely not better by 0.4 clicks per search."
@@ -226,8 +226,8 @@ def test_the_time_is_over_without_a_winner(tmp_path: Path, then: str) -> None:
         with Trial.create(tmp_path / "t.db", **options) as trial:
             days(trial, clock, 3, of_a=[0.4] * 7, of_b=[0.4] * 7, each=50)
             clock.now += 100
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
             assert "time is over" in receiver.kinds()
             assert trial.shows == (None if then == "tell" else "A")
             if trial.stopped:

@@ -25,7 +25,7 @@ def shop(path: Path | Any, clock: Clock | None = None, **options: Any) -> Trial:
 
 def rows(trial: Trial) -> list[tuple[str, str, int]]:
     trial.store.flush()
-    return [(row.document, row.action, row.amount) for row in trial.store.events(trial.version_id, 0)]
+    return [(row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0)]
 
 
 def test_values_are_kept_exactly_and_each_event_once(kind: Kind) -> None:

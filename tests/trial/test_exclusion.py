@@ -50,9 +50,9 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 
 def of_people(trial: Trial) -> Analysis:
     log = trial.log()
-    people = log.take(log.unit != unit_number(trial._showing.policy.secret, ROBOT))
+    people = log.take(log.unit != unit_number(trial.state.secret, ROBOT))
     assert len(people) == len(log) - 120
-    return analyse(people, trial.config, trial._showing.policy.bias.beliefs)
+    return analyse(people, trial.config, trial.state.policy.bias.beliefs)
 
 
 def numbers(report: Report | Analysis) -> list[Any]:
@@ -87,7 +87,7 @@ def test_an_excluded_unit_leaves_the_estimate_and_theta(trial: Trial) -> None:
         ("excluded", "120 searches in two minutes"),
         ("included", "it was the tester of the search team"),
     ]
-    assert {one.unit for one in trial.history()[1:]} == {unit_name(unit_number(trial._showing.policy.secret, ROBOT))}
+    assert {one.unit for one in trial.history()[1:]} == {unit_name(unit_number(trial.state.secret, ROBOT))}
     assert again.history[1].time < again.history[2].time
 
 
@@ -100,7 +100,7 @@ def test_with_those_left_out_nothing_is_decided_that_the_report_withholds(
     assert before is not None
     assert before.decision.winner == "A"
     Trial.create(trial.store, clock=Ticks(), **{**OPTIONS, "at_least": "4w"}).close()
-    trial.refresh()
+    trial.watcher.step()
     soon = trial.report().everyone
     assert soon is not None
     assert (soon.decision.winner, soon.decision.reasons) == (None, ("too soon",))
@@ -144,11 +144,11 @@ def test_another_process_takes_it_over_and_a_restart_keeps_it(trial: Trial, tmp_
         assert other.report().impressions == before.impressions - 120
     with Trial.create(trial.store, clock=Ticks(), new_version=True, **{**OPTIONS, "k": 4}) as next_version:
         assert sorted(one.what for one in next_version.history()) == ["excluded", "version", "version"]
-        assert excluded_units(trial.store, trial.name) == {unit_number(trial._showing.policy.secret, ROBOT)}
+        assert excluded_units(trial.store, trial.name) == {unit_number(trial.state.secret, ROBOT)}
 
 
 def test_a_unit_may_be_named_as_reports_name_it(trial: Trial) -> None:
-    secret = trial._showing.policy.secret
+    secret = trial.state.secret
     number = unit_number(secret, ROBOT)
     assert named_unit(secret, ROBOT) == named_unit(secret, unit_name(number)) == number
     for extreme in (-(2**63), -1, 0, 2**63 - 1):
@@ -176,7 +176,7 @@ def test_rules_are_part_of_the_configuration_and_apply_to_reports(tmp_path: Path
         assert numbers(report) == numbers(expected)
         assert report.everyone is not None
         assert report.everyone.units == {"unit_impressions": 1}
-        everyone = analyse(trial.log(), trial.config, trial._showing.policy.bias.beliefs)
+        everyone = analyse(trial.log(), trial.config, trial.state.policy.bias.beliefs)
         difference = settled(everyone, {}).decision.difference
         assert report.everyone.decision.difference == pytest.approx(difference, rel=1e-9)
         assert len(trial.log()) == 2120  # nothing is left out when it is collected

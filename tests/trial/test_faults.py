@@ -15,7 +15,7 @@ import pytest
 from ranktrial.store import SQLiteStore
 from ranktrial.store.base import Impression, Row, StoreUnavailable
 from ranktrial.store.stored import Stored
-from ranktrial.trial import ClickOutcome, Trial, impressions
+from ranktrial.trial import ClickOutcome, Trial, showing
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -86,7 +86,7 @@ def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path)
 def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, path: Path) -> None:
     """Drawn without looking and too late: the impression of before was shown and clicked, and stays."""
     before = trial.rank("q", A, B, unit="good", wait=True)
-    trial._showing.impressions._recent.clear()  # as after a restart
+    trial.showing.impressions._recent.clear()  # as after a restart
     other = lock(path)
     again = trial.rank("q", A, B, unit="good", look=False)
     while not again.stored.running():
@@ -102,7 +102,7 @@ def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, p
 
 def test_a_second_look_that_fails_leaves_nothing_behind(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     trial.rank("q", A, B, unit="known", wait=True)
-    trial._showing.impressions._recent.clear()
+    trial.showing.impressions._recent.clear()
     draw = trial.store.put
 
     def put(row: Row) -> Stored:
@@ -245,7 +245,7 @@ def test_times_recover_after_a_clock_that_had_jumped_ahead_was_set_right(
     with Trial.create(tmp_path / "c.db", k=3, background=False, timeout=60, clock=lambda: next(times, 4000.0)) as trial:
         for number in range(5):
             if number == 3:
-                monkeypatch.setattr(impressions, "BEHIND", 0.0)  # a minute has passed
+                monkeypatch.setattr(showing, "BEHIND", 0.0)  # a minute has passed
             assert trial.rank("q", A, B, unit=f"u{number}", wait=True).fallback is None
         stored = sorted(row.time // 1_000_000 for row in trial.store.impressions(1, 0))
         assert stored == [2000, 2002, 2003, 9e8, 9e8]

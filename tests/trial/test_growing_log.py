@@ -80,7 +80,7 @@ def test_a_report_on_what_has_grown_is_that_on_the_whole_log(
                 late = seen[10 * piece]
                 trial.click(late.id, late.ranking[0], time=now)
             if piece == 5:
-                trial.take_back(seen[-40], "changed my mind")
+                trial.showing.take_back(seen[-40], "changed my mind")
             if piece == 7:
                 trial.exclude("visitor 3", "a robot")
             trial.store.flush()
@@ -88,7 +88,7 @@ def test_a_report_on_what_has_grown_is_that_on_the_whole_log(
             with Trial.open(tmp_path / "t.db", background=False, clock=clock) as fresh:
                 assert told(fresh) == report, piece
                 assert fresh.report().impressions == trial.report().impressions
-                whole = analyse(fresh.log(), fresh.config, fresh._showing.policy.bias.beliefs)
+                whole = analyse(fresh.log(), fresh.config, fresh.state.policy.bias.beliefs)
                 if piece < 7:
                     found = settled(whole, {})
                     expected = pytest.approx(found.decision.difference, rel=1e-9, nan_ok=True)

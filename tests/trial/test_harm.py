@@ -92,12 +92,12 @@ def test_a_trial_that_does_harm_stops_by_itself_and_says_so(
             looks = 0
             while not trial.stopped:
                 visit(trial, clock, 200, of_a=0.6, of_b=0.35, seed=looks)
-                trial.supervise()
-                trial.refresh()
+                trial.supervisor.step()
+                trial.watcher.step()
                 looks += 1
                 assert looks < 30
             clock.now += 1
-            trial.supervise()
+            trial.supervisor.step()
             shown = trial.rank("q", LIST, LIST[::-1], "u")
             assert (shown.ranking, shown.fallback) == (LIST, "the trial is stopped, A is shown")
             last = trial.history()[-1]
@@ -123,8 +123,8 @@ def test_a_trial_that_does_no_harm_goes_on(tmp_path: Path, seed: int) -> None:
     with Trial.create(tmp_path / "t.db", guards=guards, clock=clock, **OPTIONS) as trial:
         for look in range(10):
             visit(trial, clock, 300, of_a=0.5, of_b=0.5 if seed % 2 else 0.47, seed=100 * seed + look)
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
         assert not trial.stopped
         assert {guard.status for guard in trial.report().guards} == {"pass"}
 
@@ -137,8 +137,8 @@ def test_faults_beyond_what_is_allowed_stop_it(tmp_path: Path) -> None:
             trial.store.tally(1, "fallback: the store is overloaded", faults)
             trial.store.tally(1, "fallback: the trial is stopped, A is shown", 1_000)
             clock.now += 60
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
             assert trial.stopped == stopped
         assert trial.history()[-1].reason.startswith("There are at least 1")
 
@@ -161,8 +161,8 @@ def test_slow_calls_beyond_what_is_allowed_stop_it(tmp_path: Path) -> None:
         for slow, stopped in ((30, False), (100, True)):
             trial.store.tally(1, SLOW, slow)
             clock.now += 60
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
             assert trial.stopped == stopped
         assert trial.history()[-1].who == "the guard on latency"
 
@@ -184,7 +184,7 @@ def test_all_guards_share_one_level(tmp_path: Path) -> None:
         with Trial.create(tmp_path / f"{i}.db", **options) as trial:
             visit(trial, options["clock"], 300, of_a=0.5, of_b=0.5)
             trial.store.tally(1, "fallback: the store is overloaded", 100)
-            analysis = trial._analyses.of(*trial.store.versions("trial")).analysis
+            analysis = trial.learning.analysed("trial", *trial.store.versions("trial")).analysis
             number = ends(analysis)
             assert number == (expected or len(analysis.ladder.results) + 4)
             assert number * (1 - level_of_each(analysis)) / 2 == pytest.approx(0.03)
@@ -203,8 +203,8 @@ def test_harm_must_stand_against_hostile_clicks(tmp_path: Path) -> None:
             for look in range(8):
                 visit(trial, clock, 160, of_a=0.5, of_b=0.5, seed=2 * look)
                 visit(trial, clock, 40, of_a=1.0, of_b=0.0, seed=2 * look + 1)
-                trial.supervise()
-                trial.refresh()
+                trial.supervisor.step()
+                trial.watcher.step()
             stopped[contamination] = trial.stopped
     assert stopped == {None: True, 0.001: True, 0.2: False}
 
@@ -216,16 +216,16 @@ def test_a_person_who_was_quicker_is_not_overruled(tmp_path: Path) -> None:
         Trial.open(tmp_path / "t.db", background=False) as other,
     ):
         visit(trial, clock, 1_500, of_a=0.6, of_b=0.2)
-        made = trial._supervisor._report
+        made = trial.supervisor._report
 
         def slow(*of: Any) -> Any:
             report = made(*of)
             other.stop("B it is", show="B", who="ann")
             return report
 
-        trial._supervisor._report = slow
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor._report = slow
+        trial.supervisor.step()
+        trial.watcher.step()
         assert (trial.shows, trial.history()[-1].who, len(trial.history())) == ("B", "ann", 2)
 
 
@@ -236,15 +236,15 @@ def test_nothing_to_be_gained_is_said_and_stops_where_that_was_asked_for(tmp_pat
         with Trial.create(tmp_path / "t.db", smallest=0.2, clock=clock, webhooks=[hook], **OPTIONS) as trial:
             visit(trial, clock, 1_500, of_a=0.5, of_b=0.35)
             clock.now += 60
-            trial.supervise()
+            trial.supervisor.step()
             assert trial.report().futile == "B is surely not better by 0.2 clicks per search."
             assert "not better" in receiver.kinds() or "decided" in receiver.kinds()
             assert "B is surely not better by 0.2 clicks per search." in str(trial.report())
             assert not trial.stopped
             Trial.create(tmp_path / "t.db", guards={"futility": "stop"}, clock=clock, **OPTIONS).close()
             clock.now += 60
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
             assert trial.shows == "A"
             assert trial.history()[-1].who == "the guard on futility"
 
@@ -253,7 +253,7 @@ def test_futility_is_as_sure_as_a_guard_and_nothing_where_a_check_fails(tmp_path
     clock = Clock()
     with Trial.create(tmp_path / "t.db", guards={"futility": "stop"}, clock=clock, **OPTIONS) as trial:
         visit(trial, clock, 1_500, of_a=0.5, of_b=0.45)
-        found = settled(trial._analyses.of(*trial.store.versions("trial")).analysis, {})
+        found = settled(trial.learning.analysed("trial", *trial.store.versions("trial")).analysis, {})
         high = found.decision.interval.high
         said = {}
         for level in (0.95, 0.999):
@@ -271,8 +271,8 @@ def test_guards_of_a_trial_that_was_never_searched_know_nothing(tmp_path: Path) 
     clock = Clock(START)
     guards = {"clicks": 0.05, "shown": 0.05, "fallbacks": 0.05}
     with Trial.create(tmp_path / "t.db", guards=guards, clock=clock, **OPTIONS) as trial:
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor.step()
+        trial.watcher.step()
         assert not trial.stopped
         assert [guard.status for guard in trial.report().guards] == ["unknown"] * 3
 
@@ -292,9 +292,9 @@ def test_guards_of_other_methods(tmp_path: Path, method: str) -> None:
                     if shown.fallback is None and random.random() < relevance[document] / (1 + rank):
                         trial.click(shown.id, document, wait=False)
             trial.store.flush()
-            trial.refresh()
-            trial.supervise()
-        trial.refresh()
+            trial.watcher.step()
+            trial.supervisor.step()
+        trial.watcher.step()
         assert trial.history()[-1].who.startswith("the guard on clicks")
         by_name = {guard.name: guard for guard in trial.report().guards}
         assert by_name["clicks of B"].status == "harm"

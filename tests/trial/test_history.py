@@ -27,8 +27,8 @@ def test_all_that_is_done_to_a_trial_is_told(tmp_path: Path) -> None:
     me, method = this_user(), "LogOpt(schedule=(50,))"
     with Trial.create(tmp_path / "t.db", method=method, clock=Ticks(), who="ann", **OPTIONS) as trial:
         WORLD.run(trial, 60, seed=1)
-        trial.refresh()  # what the background does every second
-        trial.refresh()
+        trial.watcher.step()  # what the background does every second
+        trial.watcher.step()
         trial.update(who="bob")
         trial.stop("B is better")
         trial.stop("again")

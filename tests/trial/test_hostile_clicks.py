@@ -38,7 +38,7 @@ def show(trial: Trial, unit: str) -> Shown:
 
 
 def junk(trial: Trial, shown: Shown, documents: int, text: str = "junk {}") -> set[ClickOutcome]:
-    told = trial.clicks((shown.id, text.format(number), None, None) for number in range(documents))
+    told = trial.judge.take([trial.judge.click(shown.id, text.format(number)) for number in range(documents)])
     trial.store.flush()
     return {one.outcome for one in told}
 

@@ -116,7 +116,7 @@ def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver
         def later(seconds: float) -> None:
             clock.now += seconds
             for one in (trial, other, other, trial):
-                one.supervise()
+                one.supervisor.step()
 
         later(0)
         assert receiver.told() == [("started", "shoes has started, AB(), k=3, by ann")]
@@ -129,7 +129,7 @@ def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver
                     if random.random() < WORLD.zeta[query][document] ** (1 + (document in WORLD.b[query][:3])):
                         trial.click(shown.id, document, wait=False)
                 clock.now += 60
-            trial.refresh()
+            trial.watcher.step()
             later(0)
         assert receiver.kinds()[0] == "started"
         assert receiver.kinds().count("first results") == 1
@@ -153,7 +153,7 @@ def test_the_life_of_a_trial_as_those_who_run_it_hear_of_it(kind: Kind, receiver
 
 def test_what_a_message_is(tmp_path: Path, receiver: Receiver) -> None:
     with Trial.create(tmp_path / "t.db", "shoes", clock=Clock(), webhooks=[hook(receiver)], **OPTIONS) as trial:
-        trial.supervise()
+        trial.supervisor.step()
     (body,) = receiver.bodies
     assert body.pop("id").startswith("msg_")
     assert body == {
@@ -168,11 +168,11 @@ def test_a_check_that_fails_and_is_mended(tmp_path: Path, receiver: Receiver) ->
         WORLD.run(trial, 300, seed=1)
         trial.store.tally(1, "fallback: the disk is full", 200)
         clock.now += 60
-        trial.supervise()
+        trial.supervisor.step()
         trial.store.tally(1, "fallback: the disk is full", -200)
         for later, kinds in ((60, []), (1_800, []), (1_800, ["guardrail mended"])):
             clock.now += later
-            trial.supervise()
+            trial.supervisor.step()
             assert [kind for kind, text in receiver.told() if '"fallbacks"' in text][1:] == kinds
     texts = [text for kind, text in receiver.told() if '"fallbacks"' in text]
     assert texts[0].startswith(
@@ -189,7 +189,7 @@ def test_what_is_not_taken_is_sent_again_later_and_later(tmp_path: Path, receive
         attempts = []
         while not receiver.bodies:
             before = len(receiver.refused)
-            trial.supervise()
+            trial.supervisor.step()
             if len(receiver.refused) > before:
                 attempts.append(clock.now)
             clock.now += 1 if len(attempts) < 8 else 60
@@ -205,12 +205,12 @@ def test_after_a_week_it_is_given_up(tmp_path: Path) -> None:
     clock = Clock()
     nobody = Webhook("http://127.0.0.1:9/", SECRET)
     with Trial.create(tmp_path / "t.db", clock=clock, webhooks=[nobody], **OPTIONS) as trial:
-        trial.supervise()
+        trial.supervisor.step()
         tries = 0
         while any(row.message.due is not None for row in trial.store.outbox.messages("trial")):
             clock.now += LONGEST_RETRY
             tries += 1
-            trial.supervise()
+            trial.supervisor.step()
         assert tries * LONGEST_RETRY <= GIVE_UP
         assert trial.store.outbox.messages("trial")[0].message.attempts == tries + 1
 
@@ -222,10 +222,10 @@ def test_two_receivers_get_the_same_message_and_one_does_not_wait_for_the_other(
         clock = Clock()
         with Trial.create(tmp_path / "t.db", clock=clock, webhooks=[hook(second), hook(receiver)], **OPTIONS) as trial:
             second.answers = [503]
-            trial.supervise()
+            trial.supervisor.step()
             assert (len(receiver.bodies), len(second.bodies)) == (1, 0)
             clock.now += FIRST_RETRY
-            trial.supervise()
+            trial.supervisor.step()
             assert receiver.bodies == second.bodies == second.refused
 
 
@@ -233,11 +233,11 @@ def test_a_receiver_that_is_new_does_not_hear_old_news(tmp_path: Path, receiver:
     with receiving() as second:
         clock = Clock()
         with Trial.create(tmp_path / "t.db", clock=clock, webhooks=[hook(receiver)], **OPTIONS) as trial:
-            trial.supervise()
+            trial.supervisor.step()
         with Trial.open(tmp_path / "t.db", clock=clock, webhooks=[hook(second)], background=False) as trial:
-            trial.supervise()
+            trial.supervisor.step()
             trial.set_share(0.5)
-            trial.supervise()
+            trial.supervisor.step()
         assert (receiver.kinds(), second.kinds()) == (["started"], ["share changed"])
 
 
@@ -252,12 +252,12 @@ def test_a_store_in_trouble_is_told_at_once_and_when_it_is_well_again(
         Trial.open(tmp_path / "t.db", **options) as two,
     ):
         for trial in (one, two):
-            trial.supervise()
+            trial.supervisor.step()
         (tmp_path / "t.db").rename(tmp_path / "away.db")
         for _ in range(5):
             for trial in (one, two):
                 with pytest.raises(StoreUnavailable):
-                    trial.supervise()
+                    trial.supervisor.step()
             clock.now += PATIENCE / 2
         assert receiver.kinds() == ["started", "store in trouble"]
         assert len(receiver.bodies) == 3
@@ -269,8 +269,8 @@ def test_a_store_in_trouble_is_told_at_once_and_when_it_is_well_again(
 
 def well(trial: Trial) -> bool:
     try:
-        trial.supervise()
-        trial.supervise()
+        trial.supervisor.step()
+        trial.supervisor.step()
     except StoreUnavailable:
         return False
     return True
@@ -284,31 +284,31 @@ def test_one_looks_after_the_trial_until_its_lease_ends(kind: Kind, receiver: Re
     with contextlib.closing(kind.open()) as here, contextlib.closing(kind.open()) as there:
         one = Trial.create(here, clock=clock, webhooks=[hook(receiver)], **OPTIONS)
         two = Trial.open(there, clock=clock, webhooks=[hook(receiver)], background=False)
-        one.supervise()
+        one.supervisor.step()
         one.set_share(0.5)
         for _ in range(14):
             clock.now += 1
-            two.supervise()
+            two.supervisor.step()
         assert receiver.kinds() == ["started"]  # one is gone, and nobody knows yet
         clock.now += 1
-        two.supervise()
+        two.supervisor.step()
         assert receiver.kinds() == ["started", "share changed"]
         one.set_share(0.6)
         clock.now += 1
-        one.supervise()
+        one.supervisor.step()
         assert len(receiver.kinds()) == 2
-        two._supervisor.close()  # goes as it should
-        one.supervise()
+        two.supervisor.close()  # goes as it should
+        one.supervisor.step()
         assert len(receiver.kinds()) == 3
 
 
 def test_a_trial_with_nothing_to_look_after_costs_no_lease(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", clock=Clock(), **OPTIONS) as trial:
-        trial.supervise()
+        trial.supervisor.step()
         now = int(Clock().now * 1e6)
         assert trial.store.outbox.lead("trial trial", "somebody else", 0, now)  # which is over at once
         Trial.create(tmp_path / "t.db", guards={"clicks": 0.1}, **OPTIONS).close()
-        trial.supervise()
+        trial.supervisor.step()
         assert not trial.store.outbox.lead("trial trial", "somebody else", 0, now)
 
 

@@ -78,7 +78,7 @@ def test_a_winner_by_orders_that_costs_clicks_is_not_to_be_shipped(tmp_path: Pat
     with shop(tmp_path / "t.db", clock, Orders(window="1h", role="primary"), Clicks(role="guard")) as trial:
         visit(trial, clock, 1_000, click="a", order="c", seed=1)
         clock.now += 3_600
-        trial.supervise()
+        trial.supervisor.step()
         report = trial.report()
         assert not trial.stopped  # without a tolerance the guard only tells
         assert report.guards == ()
@@ -103,8 +103,8 @@ def test_a_guard_with_a_tolerance_stops_the_trial(tmp_path: Path, guard: Metric,
     with shop(tmp_path / "t.db", clock, Orders(window="1h", role="primary"), guard) as trial:
         for look in range(12):
             visit(trial, clock, 250, click="a", order="c", seed=look)
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
             if trial.stopped:
                 break
         assert trial.stopped
@@ -120,8 +120,8 @@ def test_a_guard_that_finds_no_harm_lets_the_trial_go_on(tmp_path: Path) -> None
     with shop(tmp_path / "t.db", clock, Orders(window="1h", role="primary"), guard) as trial:
         for look in range(4):
             visit(trial, clock, 250, click="c", order="c", seed=look)
-            trial.supervise()
-            trial.refresh()
+            trial.supervisor.step()
+            trial.watcher.step()
         assert not trial.stopped
         report = trial.report()
         assert [(one.name, one.status) for one in report.guards] == [("searches without a click", "pass")]

@@ -79,7 +79,7 @@ def test_the_plan_the_simulation_and_the_trial_have_the_same_variance(tmp_path: 
     with trial_of(tmp_path, method) as trial:
         WORLD.run(trial, 4000, seed=3)
         by_method = (
-            trial._analyses.of(trial._version).analysis.ladder.results[-1].estimate
+            trial.learning.analysed(trial.name, trial.state.version).analysis.ladder.results[-1].estimate
         )  # whichever is reported at this look
     assert by_method is not None
     x = by_method.x
@@ -126,7 +126,7 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
     pair, _ = the_pair()
     with trial_of(tmp_path, LogOpt(schedule=(300,))) as trial:
         WORLD.run(trial, 600, seed=1)
-        trial.refresh()
+        trial.watcher.step()
         bias = trial.store.biases(1)[-1]
         known = Known.from_bytes(trial.store.effects(bias.id))
         assert bias.fitted

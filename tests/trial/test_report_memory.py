@@ -24,7 +24,7 @@ def test_a_log_is_let_go_of_with_its_report(tmp_path: Path) -> None:
                     shown = trial.rank(f"q{visitor % 3}", A, B, unit=f"u {number} {visitor}", wait=True)
                     trial.click(shown.id, shown.ranking[visitor % 3])
                 trial.report()
-                (analysed,) = trial._analyses._found.values()
+                (analysed,) = trial.learning._found.values()
                 logs.append(weakref.ref(analysed.analysis.log))
                 del analysed
             alive = [log() is not None for log in logs]

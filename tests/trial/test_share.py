@@ -77,7 +77,7 @@ def test_everybody_else_sees_a_and_leaves_nothing_behind(tmp_path: Path) -> None
         assert trial.rank("q", A, None, "u").ranking == A  # type: ignore[arg-type]  # nothing is asked of B
         assert trial.click(shown.id, A[0]).outcome is ClickOutcome.OUTSIDE
         assert trial.seen(shown.id, A[:3]) is SeenOutcome.OUTSIDE
-        assert trial.remembers(shown.id)
+        assert trial.judge.remembers(shown.id)
         assert trial.rank("q", A, B, 3.5).fallback.startswith("bad input")  # type: ignore
         report = trial.report()
         assert (report.impressions, list(trial.store.impressions(1, 0)), list(trial.store.clicks(1, 0))) == (0, [], [])
@@ -137,8 +137,8 @@ def test_estimates_through_all_stages_are_those_of_a_replay(tmp_path: Path, meth
                         if chance < WORLD.zeta[query][document]:
                             trial.click(shown.id, document)
             for trial in (grown, replayed):
-                trial.refresh()
-        here, there = grown.report(latencies=()), replayed.report(latencies=())
+                trial.watcher.step()
+        here, there = grown.learning.report(grown.name), replayed.learning.report(replayed.name)
         assert here.decision == there.decision
         assert [one.to_dict() for one in here.estimates] == [one.to_dict() for one in there.estimates]
         assert (here.clicks, here.units, here.impressions) == (there.clicks, there.units, there.impressions)
@@ -194,18 +194,18 @@ def test_a_trial_grows_while_it_is_watched(tmp_path: Path, kind: str) -> None:
         trial = Trial.create(here, ramp=RAMP, clock=clock, **OPTIONS)
         other = Trial.open(there, background=False, clock=clock)
         both = trial, other
-        assert (trial.share, trial.stopped) == (0.01, False)
+        assert (trial.config.share, trial.stopped) == (0.01, False)
         clock.now += 10 * DAY  # nobody searches
         for one in both:
-            one.supervise()
-        assert trial.share == 0.01
+            one.supervisor.step()
+        assert trial.config.share == 0.01
         user = next(i for i in range(10_000) if trial.rank("q", A, B, f"u{i}", wait=True).fallback is None)
         for later, share in ((0.5, 0.01), (0.6, 0.1), (1.9, 0.1), (0.2, 0.5), (30, 0.5)):
             clock.now += later * DAY
             for one in (*both, *both):
-                one.supervise()
-                one.refresh()
-            assert (trial.share, other.share) == (share, share)
+                one.supervisor.step()
+                one.watcher.step()
+            assert (trial.config.share, other.config.share) == (share, share)
             assert other.rank("q", A, B, f"u{user}").fallback is None
         assert [(one.what, one.detail, one.reason, one.who) for one in trial.history()][1:] == [
             ("changed", "share: 0.01 -> 0.1", "after 1 day at 0.01", "the ramp"),
@@ -220,19 +220,19 @@ def test_two_who_look_at_the_same_moment_change_it_once(tmp_path: Path) -> None:
             clock.now += 1
         clock.now += 100
         version = trial.store.versions(trial.name)[-1]  # as both have read it
-        trial.supervise()
+        trial.supervisor.step()
         trial.set_share(0.2, "too much for our servers")
         trial.store.reconfigure(version, trial.name, version.config, None)
-        trial.supervise()
-        assert (trial.share, len(trial.history())) == (0.2, 3)
+        trial.supervisor.step()
+        assert (trial.config.share, len(trial.history())) == (0.2, 3)
         clock.now += 100 * DAY
-        trial.supervise()
-        assert trial.share == 0.2  # none of the stages: until somebody says otherwise
+        trial.supervisor.step()
+        assert trial.config.share == 0.2  # none of the stages: until somebody says otherwise
         trial.set_share(0.5)
         clock.now += 61
-        trial.supervise()
-        trial.refresh()
-        assert trial.share == 1.0
+        trial.supervisor.step()
+        trial.watcher.step()
+        assert trial.config.share == 1.0
 
 
 def test_a_deploy_does_not_begin_a_ramp_anew_and_a_new_version_does(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_deploy_does_not_begin_a_ramp_anew_and_a_new_version_does(tmp_path: Pa
 
     def deployed(**options: Any) -> tuple[int, float, int]:
         with Trial.create(path, **{**OPTIONS, **options}) as trial:
-            return trial.version, trial.share, len(trial.history())
+            return trial.version, trial.config.share, len(trial.history())
 
     assert deployed(ramp=RAMP) == (1, 0.01, 1)
     with Trial.open(path, background=False) as trial:

@@ -16,7 +16,7 @@ from ranktrial.store import Overloaded
 from ranktrial.store.base import Impression, Row
 from ranktrial.store.stored import Stored
 from ranktrial.trial import Shown, Trial
-from ranktrial.trial.impressions import Latest
+from ranktrial.trial.showing import Latest
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -88,7 +88,7 @@ def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, ra
     trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
     with Trial.open(tmp_path / "t.db", background=False) as other:
         drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
-        other._showing.impressions._recent.clear()
+        other.showing.impressions._recent.clear()
         again = [rank(other, 60.0, "q", A, B, f"u{i}") for i in range(20)]
         assert [(one.id, one.ranking) for one in again] == [(one.id, one.ranking) for one in before]
         assert [one.ranking for one in again] != drawn

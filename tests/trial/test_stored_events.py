@@ -50,7 +50,7 @@ def search(trial: Trial, clock: Clock, number: int) -> Shown:
 
 
 def event(trial: Trial, shown: Shown, document: str, action: str, amount: int, delay: float, event_id: str) -> Event:
-    token = read_token(shown.id, trial._showing.policy.secret)
+    token = read_token(shown.id, trial.state.secret)
     assert token is not None
     time = round((START + 0.25 + 100 * int(shown_unit(shown)) + delay) * 1e6)
     return Event(token.key, token.version, document, action, event_id, amount, time, token.second)
@@ -114,7 +114,7 @@ def test_events_of_void_impressions_are_left_out(store: Store, clock: Clock) -> 
         trial.store.flush()
         before = trial.log()
         assert len(before.events) == 5
-        store.put(Void(shown[1]._impression.key, trial.version_id, "why", shown[1]._impression.time)).result()
+        store.put(Void(shown[1]._impression.key, trial.state.version.id, "why", shown[1]._impression.time)).result()
         log = trial.log()
         assert [row.unit for row in told(log)] == [0, 2, 3]
         assert log.left_out["events on void impressions"] == 2
@@ -201,9 +201,9 @@ def test_an_analysis_is_made_anew_when_a_window_closes(tmp_path: Path, clock: Cl
     with contextlib.closing(KINDS["sqlite"](tmp_path).open()) as store, trial_on(store, clock) as trial:
         search(trial, clock, 0)
         (version,) = store.versions(trial.name)
-        analysed = [trial._analyses.of(version) for _ in range(2)]
+        analysed = [trial.learning.analysed(trial.name, version) for _ in range(2)]
         clock.now += 3600
-        analysed += [trial._analyses.of(version) for _ in range(2)]
+        analysed += [trial.learning.analysed(trial.name, version) for _ in range(2)]
         assert [one is other for one, other in pairwise(analysed)] == [True, False, True]
 
 
@@ -250,7 +250,7 @@ def test_metrics_that_are_added_are_read_from_the_start(tmp_path: Path, clock: C
         for metrics in ((Carts(),), (Carts(), Orders())):
             trial_on(store, clock, metrics=metrics).close()
             (version,) = store.versions(trial.name)
-            assert trial._analyses.of(version).log.actions == tuple(m.of_actions[0] for m in metrics)
+            assert trial.learning.analysed(trial.name, version).log.actions == tuple(m.of_actions[0] for m in metrics)
             assert [row.action for row in told(trial.log(1))] == [m.of_actions[0] for m in metrics]
 
 
@@ -270,7 +270,7 @@ def test_a_reader_without_metrics_is_as_before(store: Store, clock: Clock) -> No
     with trial_on(store, clock) as trial:
         search(trial, clock, 0)
         store.flush()
-        log = LogReader(store, trial.version_id, K, plain=True).read()
+        log = LogReader(store, trial.state.version.id, K, plain=True).read()
         assert (len(log), log.actions, log.read_at) == (1, (), None)
 
 

@@ -61,13 +61,13 @@ def live(name, start, operator):
     for user in range(10):
         trial.rank("q", A, B, unit=f"u{user}", wait=True)
     for _ in range(4):
-        trial.supervise()
+        trial.supervisor.step()
         now[0] += DAY / 2
     if not trial.stopped:
-        store.tally(trial.version_id, "fallback: nothing but faults", 500)
+        store.tally(trial.state.version.id, "fallback: nothing but faults", 500)
         store.flush()
     for _ in range(3):
-        trial.supervise()
+        trial.supervisor.step()
         now[0] += 60
     store.close()
 
@@ -79,7 +79,7 @@ def decided(name, start, operator):
         store, name, k=3, seed=1, method="AB()", tightest_at=150, background=False, timeout=60, then="serve winner",
         whole_weeks=False, clock=lambda: now[0], webhooks=[Webhook(sys.argv[3], sys.argv[5])],
     )
-    trial.supervise()
+    trial.supervisor.step()
     if operator:
         trial.set_share(0.9)
     if not trial.stopped:
@@ -90,13 +90,13 @@ def decided(name, start, operator):
         store.flush()
     for _ in range(3):
         now[0] += 120
-        trial.supervise()
-        trial.refresh()
+        trial.supervisor.step()
+        trial.watcher.step()
     if operator and trial.shows == "B":
         trial.stop("complaints", show="A")
     for _ in range(2):
         now[0] += 120
-        trial.supervise()
+        trial.supervisor.step()
     store.close()
 
 live = {"live": live, "decided": decided}[sys.argv[6]]
@@ -156,7 +156,7 @@ def noted(self, seconds):
 
 supervisor.Supervisor._take = noted
 trial = Trial.open(KINDS[sys.argv[1]](Path(sys.argv[2])).open(), "t", webhooks=[Webhook(sys.argv[3], sys.argv[5])])
-print(trial._supervisor._me, flush=True)
+print(trial.supervisor._me, flush=True)
 time.sleep(600)
 """
 

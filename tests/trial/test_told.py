@@ -80,7 +80,7 @@ def test_the_interval_in_per_cent_leaves_out_zero_when_that_of_the_difference_do
 def test_of_either_ranker_the_lift_is_the_inverse_of_the_others(tmp_path: Path, method: str) -> None:
     with trial_of(tmp_path, method=method) as trial:
         WORLD.run(trial, 2_000, seed=1)
-        analysis = trial._analyses.of(trial._version).analysis
+        analysis = trial.learning.analysed(trial.name, trial.state.version).analysis
     decision, both = settled(analysis, {}).decision, analysis.clicks_of_both
     of_b = decision.lift
     of_a = lift(turned(decision.interval), -decision.difference, both, decision.level)
@@ -199,7 +199,7 @@ def test_a_difference_that_changed_is_told_for_the_time_since(tmp_path: Path) ->
         WORLD.run(trial, 3_000, seed=1)
         BETTER_B.run(trial, 6_000, seed=2, start=3_000)
         report = trial.report()
-        analysis = trial._analyses.of(trial._version).analysis
+        analysis = trial.learning.analysed(trial.name, trial.state.version).analysis
     assert analysis.changed
     low, high = analysis.drift.since
     allowed = report.decision.allowance

@@ -55,11 +55,11 @@ def test_a_retry_repeats_it_also_after_a_restart_and_a_new_design(trial: Trial, 
     shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
     assert [trial.rank("q", A, B, unit=f"u{i}").ranking for i in range(20)] == [s.ranking for s in shown]
     assert len({tuple(s.ranking) for s in shown}) > 1
-    trial.store.add_bias(trial._version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"), 1)
+    trial.store.add_bias(trial.state.version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"), 1)
     with reopened(trial, clock) as later:
         clock.now += 20
         again = [later.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
-        assert later._showing.policy.bias.note == "flatter"
+        assert later.state.policy.bias.note == "flatter"
         assert [(s.ranking, s.id) for s in again] == [(s.ranking, s.id) for s in shown]
         assert len(later.log()) == 20
 
@@ -196,7 +196,7 @@ def test_other_processes_notice_a_stop(trial: Trial, clock: Clock) -> None:
     with Trial.open(path, **QUIET, clock=clock) as other:
         trial.stop()
         assert not other.stopped
-        other.refresh()
+        other.watcher.step()
         assert other.stopped
 
 
@@ -403,7 +403,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
     path = tmp_path / "t.db"
     with Trial.create(path, k=3, seed=5, **QUIET) as trial:
         trial.rank("q", A, B, unit="u", wait=True)
-        trial._showing.impressions._recent.clear()
+        trial.showing.impressions._recent.clear()
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         first = trial.store.put(Nothing())
@@ -421,7 +421,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
 def test_designs_let_go_of_long_lists(trial: Trial) -> None:
     long = [f"doc {i}" for i in range(1000)]
     trial.rank("q", long, long[::-1], unit="u", wait=True)
-    (design,) = trial._showing._designs.values()
+    (design,) = trial.showing._designs.values()
     assert not isinstance(design.below, tuple)
     assert len(design.rest) == 1000 - 6
 
@@ -440,6 +440,6 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
             for options in cast("list[dict[str, Any]]", [{}, {"look": False, "wait": True}]):
                 again = [second.rank("q", A, B, unit=f"u{i}", **options).ranking for i in range(30)]
                 assert again == [one.ranking for one in shown]
-                second._showing.impressions._recent.clear()
+                second.showing.impressions._recent.clear()
             report = second.report()
             assert (report.impressions, report.tallies) == (30, {})

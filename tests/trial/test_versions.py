@@ -72,9 +72,9 @@ def test_everything_else_changes_in_place(tmp_path: Path, option: str) -> None:
             (_, entry) = changed.history()
             assert (entry.what, entry.who) == ("changed", "ann")
             assert entry.detail.startswith(f"{option}: ")
-        trial.refresh()  # what the background does every second
+        trial.watcher.step()  # what the background does every second
         assert trial.config == changed.config
-        assert trial._showing.config == trial._judge._configs[trial.version_id] == changed.config
+        assert trial.state.config == trial.state.configs[trial.state.version.id] == changed.config
         with Trial.create(tmp_path / "t.db", **OPTIONS) as again:  # which does not speak of it
             assert again.config == changed.config
             assert len(again.history()) == 2
@@ -181,13 +181,13 @@ def test_a_report_after_a_change_in_place_is_that_of_a_new_process(tmp_path: Pat
     options: dict[str, Any] = {**OPTIONS, "method": "AB()"}
     with Trial.create(tmp_path / "t.db", clock=Ticks(), **options) as trial:
         WORLD.run(trial, 1500, seed=1, users=500)
-        before = trial.report(latencies=())
+        before = trial.learning.report(trial.name)
         value: Any = {"unit_impressions": 6} if option == "rules" else OTHER[option]
         Trial.create(tmp_path / "t.db", **options, **{option: value}).close()
-        trial._clock = lambda: 1.7e9 + 2000
-        kept = trial.report(latencies=())
+        trial.learning._clock = lambda: 1.7e9 + 2000
+        kept = trial.learning.report(trial.name)
     with Trial.open(tmp_path / "t.db", background=False, clock=lambda: 1.7e9 + 2000) as fresh:
-        assert kept.to_dict() == fresh.report(latencies=()).to_dict()
+        assert kept.to_dict() == fresh.learning.report(fresh.name).to_dict()
     assert kept.interval != before.interval or option == "smallest"
 
 
@@ -285,7 +285,7 @@ def test_what_is_shown_after_the_end_is_chosen_kept_and_obeyed_everywhere(tmp_pa
         other = Trial.open(there, background=False)
         assert (trial.shows, trial.stopped) == (None, False)
         trial.stop("B is better", show="B", who="ann")
-        other.refresh()
+        other.watcher.step()
         for one in (trial, other, Trial.open(there, background=False)):
             assert (one.shows, one.stopped) == ("B", True)
             shown = one.rank("q", A, B, unit="u", offset=1, size=2)

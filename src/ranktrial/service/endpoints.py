@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -46,6 +47,7 @@ from ranktrial.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.store.base import ALL_TRIALS
 from ranktrial.store.tallies import NO_TRIAL
 from ranktrial.trial import drawing
+from ranktrial.trial.showing import Asked
 from ranktrial.trial.trial import Trial
 
 ANY = (400, 403, 405, 414, 429, 500, 503)  # answers that guards may give to every request
@@ -233,17 +235,10 @@ async def rank(request: Request, name: Name) -> Response:
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
     unit = None if asked.unit is None else str(asked.unit)
-    shown = await trial.rank_async(
-        asked.query,
-        asked.a,
-        asked.b,
-        unit,
-        offset=asked.offset,
-        size=asked.size,
-        segment=asked.segment,
-        covariates=asked.covariates,
-        timeout=limits.timeout,
+    search = Asked(
+        asked.query, asked.a, asked.b, unit, asked.offset, asked.size, False, asked.segment, asked.covariates
     )
+    shown = await trial.showing.show_on_loop(search, limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
@@ -291,8 +286,9 @@ async def _take(
         state.store.tally(ALL_TRIALS, NO_TRIAL, batch.strangers)
     for stored in batch.stored:
         await stored.on_disk(state.limits.write_timeout)
-    state.metrics.took(batch.counts, batch.misplaced)
-    return _json(batch.to_dict())
+    counts = Counter(result.outcome for result in batch.results)
+    state.metrics.took(counts, batch.misplaced)
+    return _json({"results": [result._asdict() for result in batch.results], "counts": counts})
 
 
 async def update(request: Request, name: Name) -> Response:

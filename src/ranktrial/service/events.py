@@ -8,11 +8,8 @@ compared with that and used for nothing else.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 
@@ -24,7 +21,7 @@ from ranktrial.service.problems import Refusal
 from ranktrial.service.requests import VALUE, ActionEvent, ClickEvent, SeenEvent
 from ranktrial.store.stored import Stored
 from ranktrial.times import LATEST, seconds
-from ranktrial.trial.clicks import ClickOutcome, check_event
+from ranktrial.trial.clicks import ClickJudge, ClickOutcome, check_event
 from ranktrial.trial.trial import Trial
 
 CLICK_ACTIONS = frozenset({"click", "click_through"})
@@ -120,55 +117,20 @@ class Result(NamedTuple):
     detail: str | None = None
 
 
-class ReadClick(NamedTuple):
-    """Contents of a click event."""
+class ReadEvent(NamedTuple):
+    """A valid event, with its own ``event_id`` or one made from it."""
 
     event_id: str
-    impression: str
-    document: str
-    time: float | None
-    position: int | None
+    event: ClickEvent | ActionEvent | SeenEvent
 
 
-class ReadAction(NamedTuple):
-    """Contents of an event with an action; ``own_id`` is the id that it came with."""
-
-    event_id: str
-    impression: str
-    document: str
-    action: str
-    value: Any
-    own_id: str | None
-    time: float | None
-
-
-class ReadSeen(NamedTuple):
-    """Contents of the event of a page that was seen."""
-
-    event_id: str
-    impression: str
-    documents: list[str]
-
-
-Read = ReadClick | ReadAction | ReadSeen | Result
-
-
-@dataclass(frozen=True)
-class BatchResult:
+class BatchResult(NamedTuple):
     """Outcomes of the events of a batch, valid once these rows are on the disk."""
 
     results: list[Result]
     stored: set[Stored]
     misplaced: int
     strangers: int  # ids of no trial
-
-    @cached_property
-    def counts(self) -> Counter[str]:
-        return Counter(result.outcome for result in self.results)
-
-    def to_dict(self) -> dict[str, Any]:
-        results = [{"event_id": id, "outcome": outcome, "detail": detail} for id, outcome, detail in self.results]
-        return {"results": results, "counts": self.counts}
 
 
 def take(
@@ -189,38 +151,47 @@ def take(
     """
     read = [_read(event, actions) for event in _events(raw, limit)]
     if public:
-        read = [_now(event, public_actions) for event in read]
+        read = [_taken_from_page(event, public_actions) for event in read]
     results = [
         event if isinstance(event, Result) else Result(event.event_id, ClickOutcome.NOT_OURS.value) for event in read
     ]
-    of_trial: dict[Trial | None, list[int]] = {}
+    of_trial: dict[Trial | None, list[tuple[int, ReadEvent]]] = {}
     for at, event in enumerate(read):
-        if not isinstance(event, Result):
-            of_trial.setdefault(trial_of(event.impression), []).append(at)
-    strangers = len(of_trial.pop(None, []))
-    stored, misplaced = set(), 0
-    for trial, places in of_trial.items():
+        if isinstance(event, ReadEvent):
+            of_trial.setdefault(trial_of(event.event.id), []).append((at, event))
+    batch = BatchResult(results, set(), 0, len(of_trial.pop(None, ())))
+    for trial, events in of_trial.items():
         assert trial is not None
-        if not may(trial):
-            for at in places:
+        if may(trial):
+            batch = batch._replace(misplaced=batch.misplaced + _give(trial.judge, events, batch, public))
+        else:
+            for at, _ in events:
                 results[at] = results[at]._replace(detail=f"the key is not one for trial {trial.name!r}")
-            continue
-        clicks = [(at, event) for at in places if isinstance(event := read[at], ReadClick)]
-        done = [(at, event) for at in places if isinstance(event := read[at], ReadAction)]
-        if done:
-            for (at, event), taken in zip(done, trial.events((event[1:] for _, event in done), public=public)):
-                stored.add(taken.stored)
-                results[at] = Result(event.event_id, taken.outcome.value)
-        for at in places:
-            if isinstance(page := read[at], ReadSeen):
-                results[at] = Result(page.event_id, trial.seen(page.impression, page.documents, public=public).value)
-        for (at, event), clicked in zip(clicks, trial.clicks((click[1:] for _, click in clicks), public=public)):
-            stored.add(clicked.stored)
-            wrong = clicked.rank is not None and event.position not in (None, clicked.rank)
-            misplaced += wrong
-            detail = f"stood at rank {clicked.rank}, the event says {event.position}" if wrong else None
-            results[at] = Result(event.event_id, clicked.outcome.value, detail)
-    return BatchResult(results, stored, misplaced, strangers)
+    return batch
+
+
+def _give(judge: ClickJudge, events: Sequence[tuple[int, ReadEvent]], batch: BatchResult, public: bool) -> int:
+    """Give events to their trial, and note their outcomes; returns how many clicks stood at another rank than they say."""
+    judged = []
+    for at, (event_id, event) in events:
+        match event:
+            case ClickEvent(id=id, document=document, time=time, position=position):
+                found = judge.click(id, str(document), time, position, public=public)
+            case ActionEvent(id=id, document=document, action=action, value=value, event_id=own_id, time=time):
+                found, position = judge.event(id, str(document), action, value, own_id, time, public=public), None
+            case SeenEvent(id=id, seen=seen):
+                outcome = judge.seen(id, [str(document) for document in seen], public=public)
+                batch.results[at] = Result(event_id, outcome.value)
+                continue
+        judged.append((at, event_id, position, found))
+    misplaced = 0
+    for (at, event_id, position, _), taken in zip(judged, judge.take([found for *_, found in judged])):
+        batch.stored.add(taken.stored)
+        wrong = taken.rank is not None and position not in (None, taken.rank)
+        misplaced += wrong
+        detail = f"stood at rank {taken.rank}, the event says {position}" if wrong else None
+        batch.results[at] = Result(event_id, taken.outcome.value, detail)
+    return misplaced
 
 
 def _events(raw: bytes, limit: int) -> list[Any]:
@@ -237,14 +208,16 @@ def _events(raw: bytes, limit: int) -> list[Any]:
     return events
 
 
-def _now(event: Read, actions: Collection[str]) -> Read:
-    """An event as it is taken from a page: anybody can have made it up."""
-    if isinstance(event, ReadAction) and event.action not in actions:
-        return Result(event.event_id, IGNORED, f"the service takes no {event.action!r} from pages")
-    return event._replace(time=None) if isinstance(event, ReadClick | ReadAction) else event
+def _taken_from_page(read: ReadEvent | Result, actions: Collection[str]) -> ReadEvent | Result:
+    """An event as it is taken from a page: it happens now, for anybody can have made it up."""
+    if isinstance(read, Result) or isinstance(read.event, SeenEvent):
+        return read
+    if isinstance(read.event, ActionEvent) and read.event.action not in actions:
+        return Result(read.event_id, IGNORED, f"the service takes no {read.event.action!r} from pages")
+    return read._replace(event=read.event.model_copy(update={"time": None}))
 
 
-def _read(event: Any, actions: Collection[str]) -> Read:
+def _read(event: Any, actions: Collection[str]) -> ReadEvent | Result:
     """Read an event; the result is an outcome if it is ignored or invalid."""
     if not isinstance(event, dict):
         return Result(None, INVALID, f"an event is an object, this is {type(event).__name__}")
@@ -252,8 +225,14 @@ def _read(event: Any, actions: Collection[str]) -> Read:
         if "action_name" in event:
             return _read_ubi(event, actions)
         if "action" in event:
-            return _read_action(event)
-        return _read_seen(event) if "seen" in event else _read_own(event)
+            done = ActionEvent.model_validate(event)
+            check_event(done.action, done.value, done.event_id)
+            return _known(done, done.id, done.document, done.action)
+        if "seen" in event:
+            page = SeenEvent.model_validate(event)
+            return _known(page, page.id, *page.seen)
+        click = ClickEvent.model_validate(event)
+        return _known(click, click.id, click.document, click.time)
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
         return Result(_own_id(event), INVALID, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -261,44 +240,29 @@ def _read(event: Any, actions: Collection[str]) -> Read:
         return Result(_own_id(event), INVALID, str(problem))
 
 
-def _read_own(event: dict[str, Any]) -> ReadClick:
-    click = ClickEvent.model_validate(event)
-    event_id = click.event_id or _made_id(f"{click.id}\0{click.document}\0{click.time}")
-    return ReadClick(event_id, click.id, str(click.document), click.time, click.position)
-
-
-def _read_action(event: dict[str, Any]) -> ReadAction:
-    done = ActionEvent.model_validate(event)
-    event_id = done.event_id or _made_id(f"{done.id}\0{done.document}\0{done.action}")
-    check_event(done.action, done.value, done.event_id)
-    return ReadAction(event_id, done.id, str(done.document), done.action, done.value, done.event_id, done.time)
-
-
-def _read_seen(event: dict[str, Any]) -> ReadSeen:
-    page = SeenEvent.model_validate(event)
-    documents = [str(document) for document in page.seen]
-    return ReadSeen(page.event_id or _made_id("\0".join([page.id, *documents])), page.id, documents)
-
-
-def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadClick | ReadAction | Result:
+def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadEvent | Result:
     ubi = UBIEvent.model_validate(event)
-    about = ubi.event_attributes
-    document = about.object.object_id if about and about.object else None
-    event_id = ubi.event_id or _made_id(f"{ubi.query_id}\0{document}\0{ubi.action_name}\0{event['timestamp']}")
-    action = UBI_ACTIONS.get(ubi.action_name)
-    if ubi.action_name not in actions and action is None:
+    about = ubi.event_attributes or UBIAttributes()
+    document = about.object.object_id if about.object else None
+    event_id = ubi.event_id or _made_id(ubi.query_id, document, ubi.action_name, event["timestamp"])
+    is_click, action = ubi.action_name in actions, UBI_ACTIONS.get(ubi.action_name)
+    if not is_click and action is None:
         return Result(event_id, IGNORED)
     if document is None:
         return Result(event_id, INVALID, f"event_attributes.object.object_id: {ubi.action_name} needs it")
     when = seconds("timestamp", ubi.timestamp)
     if when >= LATEST:
         return Result(event_id, INVALID, f"timestamp: {event['timestamp']} is too far in the future")
-    assert about is not None
-    if ubi.action_name not in actions and action is not None:
-        check_event(action, about.value, ubi.event_id)
-        return ReadAction(event_id, ubi.query_id or "", str(document), action, about.value, ubi.event_id, when)
-    position = about.position.ordinal if about.position else None
-    return ReadClick(event_id, ubi.query_id or "", str(document), when, position)
+    known: dict[str, Any] = {"id": ubi.query_id or "", "document": document, "time": when, "event_id": ubi.event_id}
+    if is_click:
+        position = about.position.ordinal if about.position else None
+        return ReadEvent(event_id, ClickEvent.model_construct(**known, position=position))
+    check_event(action, about.value, ubi.event_id)
+    return ReadEvent(event_id, ActionEvent.model_construct(**known, action=action, value=about.value))
+
+
+def _known(event: ClickEvent | ActionEvent | SeenEvent, *told: object) -> ReadEvent:
+    return ReadEvent(event.event_id or _made_id(*told), event)
 
 
 def _own_id(event: dict[str, Any]) -> str | None:
@@ -306,5 +270,5 @@ def _own_id(event: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) and len(found) <= LONGEST_TEXT else None
 
 
-def _made_id(event: str) -> str:
-    return blake2b(event.encode(), digest_size=12).hexdigest()
+def _made_id(*told: object) -> str:
+    return blake2b("\0".join(map(str, told)).encode(), digest_size=12).hexdigest()

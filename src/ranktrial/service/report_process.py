@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,8 +26,7 @@ from typing import IO, Any
 from ranktrial.report.schema import Report
 from ranktrial.store import open_store
 from ranktrial.store.protocols import Store
-from ranktrial.trial.trial import Trial
-from ranktrial.trial.versions import pick_version
+from ranktrial.trial.learning import Learning
 
 LONGEST = 3600.0  # seconds
 NICE = 10  # what is asked for by a page waits for what visitors ask for
@@ -53,16 +53,20 @@ class ReportProcess:
         self._thread = ThreadPoolExecutor(1, "ranktrial-reports")
         self._process: subprocess.Popen[bytes] | None = None  # of that thread
 
-    def report(
+    def report(self, trial: str, query_units: int, latencies: Sequence[int], version: int | None = None) -> Report:
+        """The report on a version of a trial, the current one by default (``Learning.report``)."""
+        return self.begin_report(trial, query_units, latencies, version).result()
+
+    def begin_report(
         self, trial: str, query_units: int, latencies: Sequence[int], version: int | None = None
     ) -> Future[Report]:
-        """The report on a version of a trial, the current one by default (``Trial.report``)."""
-        options = {"query_units": query_units, "latencies": tuple(latencies)}
-        return self._thread.submit(self._ask, trial, version, "report", options)
+        """``report``, without waiting for it."""
+        options = {"query_units": query_units, "latencies": tuple(latencies), "version": version}
+        return self._thread.submit(self._ask, "report", trial, options)
 
     def learn(self, trial: str, version: int, at: int | None, who: str) -> None:
-        """Refit a version's position bias and put it into the store (``Trial.update``)."""
-        self._thread.submit(self._ask, trial, version, "learn", {"at": at, "who": who}).result()
+        """Refit a version's position bias and put it into the store (``Learning.learn``)."""
+        self._thread.submit(self._ask, "learn", trial, {"version": version, "at": at, "who": who}).result()
 
     def close(self) -> None:
         """End the process, whatever it is working out."""
@@ -178,32 +182,22 @@ def _portable(problem: Exception) -> Exception:
 
 
 class Reporter:
-    """The trials of a store that were asked for, and what was read of them."""
+    """What was read of the trials of a store that were asked for."""
 
     def __init__(self, place: str | Path) -> None:
         self._place = place
         self._store: Store | None = None
-        self._trials: dict[int, Trial] = {}  # by the id of their version
 
-    def answer(self, name: str, version: int | None, what: str, options: dict[str, Any]) -> Report | None:
-        trial = self._trial(name, version)
-        if what == "report":
-            return trial.report(**options)
-        trial.learn(**options)
-        return None
-
-    def _trial(self, name: str, version: int | None) -> Trial:
+    def answer(self, what: str, trial: str, options: dict[str, Any]) -> Report | None:
         if self._store is None:
             self._store = open_store(self._place, must_exist=True, upgrade=False)
-        self._store.trial(name)  # raises where it is not there
-        wanted = pick_version(self._store.versions(name), version, name)
-        if wanted.id not in self._trials:
-            self._trials[wanted.id] = Trial(self._store, name, version=wanted.number, background=False)
-        return self._trials[wanted.id]
+            self._learning = Learning(self._store, time.time)
+        self._store.trial(trial)  # raises where it is not there
+        made: Report | None = getattr(self._learning, what)(trial, **options)
+        return made
 
     def forget(self) -> None:
         """Begin anew with the next request."""
-        self._trials.clear()
         store, self._store = self._store, None
         if store is not None:
             with contextlib.suppress(Exception):

@@ -93,7 +93,7 @@ def sending(known: Metrics, renew: Callable[[], object], tracers: Any = None, me
     try:
         yield
     finally:
-        spans.note = spans.nothing
+        spans.note = contextlib.nullcontext
 
 
 def _observe(known: Metrics, renew: Callable[[], object], meter: Any) -> None:

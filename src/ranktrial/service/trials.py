@@ -128,7 +128,7 @@ class Trials:
         trial = self.opened.get(name)
         if trial is None:  # erased just now
             return None
-        if not self.store.quick and not trial.remembers(id):
+        if not self.store.quick and not trial.judge.remembers(id):
             raise NotAtHand
         return trial
 
@@ -158,7 +158,7 @@ class Trials:
             versions = self.store.versions(name)
             if not versions:
                 self._let_go(name)
-            elif current_version(versions).id != trial.version_id:
+            elif current_version(versions).id != trial.state.version.id:
                 with self._lock:
                     self._reopen(name)
 
@@ -237,8 +237,8 @@ class Trials:
     async def _report(self, name: str, version: int | None) -> Report:
         await asyncio.to_thread(self.store.flush, 60.0)
         trial = self.opened.get(name)
-        latencies = () if trial is None or version not in (None, trial.version) else trial.latencies
-        return await asyncio.wrap_future(self._process.report(name, self._query_units, latencies, version))
+        latencies = () if trial is None or version not in (None, trial.version) else tuple(trial.showing.nanoseconds)
+        return await asyncio.wrap_future(self._process.begin_report(name, self._query_units, latencies, version))
 
     def watched(self) -> dict[str, Watched]:
         """All open trials, as their gauges show them."""
@@ -246,7 +246,12 @@ class Trials:
         for name, trial in list(self.opened.items()):
             look = self._looks.get(name, Look())
             found[name] = Watched(
-                trial.share, trial.stopped, trial.last_search, look.waiting, look.report, trial.latencies
+                trial.config.share,
+                trial.stopped,
+                trial.state.seen.latest / 1e6,
+                look.waiting,
+                look.report,
+                tuple(trial.showing.nanoseconds),
             )
         return found
 

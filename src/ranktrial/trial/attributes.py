@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from ranktrial.config import TrialConfig
@@ -12,7 +12,6 @@ from ranktrial.covariates import packed
 from ranktrial.segments import OTHER, Traffic
 from ranktrial.store.protocols import Store
 from ranktrial.store.tallies import COVARIATES, SEGMENT
-from ranktrial.trial.counters import Counters
 
 LATEST_SEARCHES = 100_000  # that head and tail are told by when a trial is opened: as many rows of the store, or fewer
 
@@ -24,11 +23,11 @@ class Attributes:
         store: Where searches are kept.
         version: Id of the version.
         config: Its configuration.
-        counters: Counters of what is wrong.
+        count: Counts what is wrong.
     """
 
-    def __init__(self, store: Store, version: int, config: TrialConfig, counters: Counters) -> None:
-        self._store, self._version, self._counters = store, version, counters
+    def __init__(self, store: Store, version: int, config: TrialConfig, count: Callable[..., None]) -> None:
+        self._store, self._version, self._count = store, version, count
         self._segments, self._covariates = config.segmented, config.covariates
         self._lock = threading.Lock()
 
@@ -46,7 +45,7 @@ class Attributes:
         """Code of a new search's segments; what is missing or unknown is "other"."""
         if not self._segments:
             if given is not None:
-                self._counters.count(f"{SEGMENT}what is given is not declared", soon=False)
+                self._count(f"{SEGMENT}what is given is not declared", soon=False)
             return 0
         part, traffic = OTHER, self.traffic
         if traffic is not None:
@@ -54,7 +53,7 @@ class Attributes:
                 part = traffic.part_of(query)
         code, problems = self._segments.code(given, part)
         for problem in problems:
-            self._counters.count(f"{SEGMENT}{problem}", soon=False)
+            self._count(f"{SEGMENT}{problem}", soon=False)
         return code
 
     def covariates(self, given: Mapping[str, float | None] | None) -> bytes:
@@ -63,5 +62,5 @@ class Attributes:
             return b""
         stored, problems = packed(self._covariates, given)
         for problem in problems:
-            self._counters.count(f"{COVARIATES}{problem}", soon=False)
+            self._count(f"{COVARIATES}{problem}", soon=False)
         return stored

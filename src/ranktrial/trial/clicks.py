@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from hashlib import blake2b
@@ -15,14 +15,14 @@ from ranktrial.ids import text_id
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.metrics import checked_action, millionths
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import Click, Event, Impression, Marked
+from ranktrial.store.base import Click, Event, Impression, Marked, StoredClicks
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.protocols import Intake
-from ranktrial.store.stored import Stored
+from ranktrial.store.stored import DONE, Stored
 from ranktrial.store.tallies import ERASED, OUTSIDE_SHARE_CLICKS, OUTSIDE_SHARE_EVENTS
 from ranktrial.times import CLOCKS, Time, seconds
-from ranktrial.trial.counters import Counters
-from ranktrial.trial.impressions import Latest, TrialImpressions, Voided
+from ranktrial.trial.showing import Latest, TrialImpressions, Voided
+from ranktrial.trial.state import TrialState
 
 MOST_OTHERS = 10  # clicks of an impression beyond k that are kept though they are on nothing that stood on its page
 
@@ -103,34 +103,31 @@ class ClickJudge:
     """Judge of the events of a trial.
 
     Args:
-        secret: The trial's, which ids are signed with.
-        impressions: What was shown.
-        store: Where marks of impressions are kept.
-        counters: Counters of events that count for nothing.
-        configs: Of all versions of the trial, by id: clicks on what an earlier one showed still count for it.
+        store: Where events, and marks of impressions, are kept.
+        state: The trial's versions, and what was erased from it.
+        impressions: What was shown, and counters of events that count for nothing.
         clock: Seconds since 1970.
         size: Events that are remembered, so that they are marked once.
-        erased: Times (microseconds) before which something has been erased, sorted.
     """
 
     def __init__(
-        self,
-        secret: bytes,
-        impressions: TrialImpressions,
-        store: Intake,
-        counters: Counters,
-        configs: Mapping[int, TrialConfig],
-        clock: Callable[[], float],
-        size: int,
-        erased: Callable[[], Sequence[int]] = tuple,
+        self, store: Intake, state: TrialState, impressions: TrialImpressions, clock: Callable[[], float], size: int
     ) -> None:
-        self._secret, self._impressions, self._store, self._counters = secret, impressions, store, counters
-        self._configs, self._clock, self._erased = configs, clock, erased
+        self._store, self._state, self._impressions, self._clock = store, state, impressions, clock
         self._marked = Latest[bool](size)  # what was seen or clicked, of which impression
         self._known_windows: tuple[TrialConfig, dict[str, float], float] | None = None
 
-    def judge(
-        self, id: str, document: str, time: Time | None, position: int | None = None, *, public: bool = False
+    def take(self, judged: Sequence[Judged]) -> list[Clicked]:
+        """Put what was judged into the store, without waiting: the rows of a version are stored together, or none of them."""
+        rows: dict[int, list[Click | Event]] = {}
+        for _, row, _ in judged:
+            if row is not None:
+                rows.setdefault(row.version, []).append(row)
+        stored = {version: self._store.put(StoredClicks(version, tuple(some))) for version, some in rows.items()}
+        return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
+
+    def click(
+        self, id: str, document: str, time: Time | None = None, position: int | None = None, *, public: bool = False
     ) -> Judged:
         """Judge a click on a document of an impression; clicks that are not stored are counted.
 
@@ -143,7 +140,7 @@ class ClickJudge:
         if isinstance(found, ClickOutcome):
             return Judged(found)
         token, name, when = found
-        config = self._configs[token.version]
+        config = self._state.configs[token.version]
         late = when >= token.second + 1 + config.click_window
         outcome, rank = self._outcome(token.key, name, late)
         marks: tuple[int, ...] = ()
@@ -156,7 +153,7 @@ class ClickJudge:
         click = Click(token.key, token.version, name, late, limit, token.second, marks, public, int(when * 1e6))
         return Judged(outcome, click, rank)
 
-    def judge_event(
+    def event(
         self,
         id: str,
         document: str,
@@ -177,18 +174,18 @@ class ClickJudge:
         if isinstance(found, ClickOutcome):
             return Judged(found)
         token, name, when = found
-        windows, kept = self._windows(self._configs[token.version])
+        windows, kept = self._windows(self._state.configs[token.version])
         counts_for, after = windows.get(action), when - token.second - 1
         if after >= kept:
-            self._counters.count("events after the longest window")
+            self._impressions.count("events after the longest window")
             return Judged(ClickOutcome.LATE)
         outcome, rank = self._outcome(token.key, name, counts_for is not None and after >= counts_for)
         if outcome in TALLIED:
-            self._counters.count(TALLIED[outcome])
+            self._impressions.count(TALLIED[outcome])
         if outcome in (ClickOutcome.NOT_SHOWN, ClickOutcome.LATER_PAGE, ClickOutcome.VOID):
             return Judged(outcome, None, rank)
         if counts_for is None:
-            self._counters.count("events of actions that no metric counts")
+            self._impressions.count("events of actions that no metric counts")
             outcome = ClickOutcome.UNMEASURED
         # An order's lines may have its number as their id: each result, and each action on it, has ids of its own.
         number = blake2b("\0".join((action, name, named)).encode(errors="surrogatepass"), digest_size=12).hexdigest()
@@ -208,37 +205,37 @@ class ClickJudge:
         self, what: str, id: str, document: str, time: Time | None
     ) -> tuple[tokens.Token, str, float] | ClickOutcome:
         """The impression that clicks or events name, the document as text, and the time; or why they count for nothing."""
-        token = tokens.read_token(id, self._secret)
-        if token is None or token.version not in self._configs:
-            self._counters.count(f"{what} with an id that is not ours")
+        token = tokens.read_token(id, self._state.secret)
+        if token is None or token.version not in self._state.configs:
+            self._impressions.count(f"{what} with an id that is not ours")
             return ClickOutcome.NOT_OURS
         if token.key == tokens.FALLBACK:
-            self._counters.count(f"{what} on fallbacks")
+            self._impressions.count(f"{what} on fallbacks")
             return ClickOutcome.FALLBACK
         if token.key == tokens.OUTSIDE:
-            self._counters.count(OUTSIDE_SHARE_CLICKS if what == "clicks" else OUTSIDE_SHARE_EVENTS, soon=False)
+            self._impressions.count(OUTSIDE_SHARE_CLICKS if what == "clicks" else OUTSIDE_SHARE_EVENTS, soon=False)
             return ClickOutcome.OUTSIDE
         if token.second == tokens.LATER_VIEW:
-            self._counters.count(f"{what} on later views")
+            self._impressions.count(f"{what} on later views")
             return ClickOutcome.LATER_VIEW
         name = document if type(document) is str else str(document)
         if len(name) > LONGEST_TEXT:
-            self._counters.count(f"{what} on what was not shown")
+            self._impressions.count(f"{what} on what was not shown")
             return ClickOutcome.NOT_SHOWN
         # A number of NumPy's would make booleans of NumPy's, which a store takes for bytes.
         when = float(self._clock() if time is None else seconds("time", time))
         if time is not None and when < token.second - CLOCKS:
-            self._counters.count(f"{what} before their impression")
+            self._impressions.count(f"{what} before their impression")
             return ClickOutcome.EARLY
-        if self._erased() and self._is_erased(token):
-            self._counters.count(ERASED, token.version)
+        if self._state.cuts and self._is_erased(token):
+            self._impressions.count(ERASED, token.version)
             return ClickOutcome.VOID
         return token, name, when
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
         """Compare the documents that a page displayed, from the top, with the drawn ranking; mark the impression."""
-        token = tokens.read_token(id, self._secret)
-        if token is None or token.version not in self._configs:
+        token = tokens.read_token(id, self._state.secret)
+        if token is None or token.version not in self._state.configs:
             return SeenOutcome.NOT_OURS
         if token.key == tokens.FALLBACK:
             return SeenOutcome.FALLBACK
@@ -253,12 +250,19 @@ class ClickJudge:
         if drawn is None:
             return SeenOutcome.NOT_COMPARED
         top, page = drawn.design.top(drawn.place), [str(document) for document in documents]
-        same = page[: self._configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
+        same = page[: self._state.configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
         if self._first_time(token.key + b"\xff"):  # no document's name begins so
             kind = mark(Mark.SEEN if same else Mark.SEEN_OTHERWISE, public)
             with suppress(Exception):  # no page waits for it
                 self._store.put(Marked(token.key, token.version, kind))
         return SeenOutcome.AS_DRAWN if same else SeenOutcome.NOT_AS_DRAWN
+
+    def remembers(self, id: str) -> bool:
+        """True if an event of the impression of this id can be judged without a read from the store."""
+        token = tokens.read_token(id, self._state.secret)
+        if token is None or token.key in (tokens.FALLBACK, tokens.OUTSIDE):
+            return True
+        return self._impressions.remembers(token.key)
 
     def forget(self) -> None:
         """Forget what was marked, as after a restart: some of it may have been erased."""
@@ -273,7 +277,7 @@ class ClickJudge:
 
     def _is_erased(self, token: tokens.Token) -> bool:
         """True if an id is that of an erased impression, also if the same visitor has made the same search since."""
-        cuts = self._erased()
+        cuts = self._state.cuts
         next_cut = bisect_right(cuts, token.second * 1_000_000)
         if next_cut == len(cuts) or token.second == tokens.LATER_VIEW:
             return False

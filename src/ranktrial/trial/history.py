@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ranktrial import tokens
 from ranktrial.report.schema import HistoryEntry
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import ErasureRow, HistoryRow, rows_text
+from ranktrial.store.base import Entry, ErasureRow, HistoryRow, rows_text
 from ranktrial.store.protocols import Store
 from ranktrial.texts import shown
-from ranktrial.times import time_text
+from ranktrial.times import LATEST, time_text
 
 SCHEDULE = "the schedule"  # who refits position bias without being asked
 
@@ -24,6 +27,15 @@ def this_user() -> str:
         return f"user {getpass.getuser()}"
     except (KeyError, OSError):  # a number without a name, as in a container
         return f"user {os.getuid()}"
+
+
+def new_entry(clock: Callable[[], float], what: str, *, who: str | None = None, **more: Any) -> Entry:
+    """Entry of what is done now, by the user of this process unless somebody is named; by the system's time where a clock makes
+    no sense.
+    """
+    now = clock()
+    moment = now if 0 <= now < LATEST else time.time()
+    return Entry(int(moment * 1e6), what, who=this_user() if who is None else who, **more)
 
 
 def history_of(store: Store, trial: str) -> list[HistoryEntry]:

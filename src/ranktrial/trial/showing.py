@@ -6,35 +6,39 @@ have it on the disk before he shows it (``on_disk``).
 
 from __future__ import annotations
 
+import asyncio
 import operator
+import threading
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ranktrial import spans, tokens
-from ranktrial.config import TrialConfig
 from ranktrial.ids import BadId, text_id, text_ids
 from ranktrial.log.designs import CorruptDesign, Design
 from ranktrial.log.known import Known
 from ranktrial.methods import Beliefs, LiveMethod
-from ranktrial.store.base import Bias, Impression, StoreError
-from ranktrial.store.protocols import Store
+from ranktrial.store.base import Impression, StoreError, Void
+from ranktrial.store.protocols import Intake, Store
 from ranktrial.store.stored import DONE, Stored
 from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import drawing
 from ranktrial.trial.attributes import Attributes
-from ranktrial.trial.counters import Counters
-from ranktrial.trial.drawing import Policy, Search, draw, make_design, page_of
-from ranktrial.trial.impressions import Latest, Recorded, SteadyClock, TrialImpressions, Views, Voided
+from ranktrial.trial.drawing import Search, draw, make_design, page_of
+from ranktrial.trial.state import TrialState
 
 Ids = Iterable[Any]  # text or whole numbers: lists, tuples, arrays of NumPy, series of pandas
 NOT_IN_SHARE = "not in the share, A is shown"
 LONG = 5_000_000  # nanoseconds
+LATER_VIEWS = "views after the first"  # a counter
+BEHIND = 60.0  # seconds for which a clock may be behind the times that were given before one goes by it again
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,53 +75,158 @@ class Asked(NamedTuple):
     covariates: Mapping[str, float | None] | None = None
 
 
+class Voided(Exception):  # noqa: N818 (reads as what it says)
+    """Error for an impression that was shown as A's list before."""
+
+
+class Recorded(NamedTuple):
+    """An impression, and the future of its storing."""
+
+    impression: Impression[Design]
+    stored: Stored
+
+
+class Latest(OrderedDict[bytes, T]):
+    """The latest of many things, by key; usable from any thread."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size, self._lock = size, threading.Lock()
+
+    def keep(self, key: bytes, value: T) -> T:
+        """Add one, and forget the one that was added first if there are too many."""
+        with self._lock:
+            self[key] = value
+            if len(self) > self._size:
+                self.popitem(last=False)
+        return value
+
+
+class TrialImpressions:
+    """The impressions of one version, as far as this process remembers them, and else as the store has them; and counters of
+    what is no row.
+
+    Args:
+        store: Where they are kept.
+        version: Id of the version.
+        size: Impressions that are remembered.
+    """
+
+    def __init__(self, store: Intake, version: int, size: int) -> None:
+        self._store, self._version = store, version
+        self._recent = Latest[Recorded](size)
+        self._voided = Latest[tuple[str, Stored | None]](size)  # why, and the storing of that
+
+    def put(self, impression: Impression[Design]) -> Recorded:
+        """Queue an impression for the store, and remember it."""
+        return self._recent.keep(impression.key, Recorded(impression, self._store.put(impression)))
+
+    def recorded(self, key: bytes, look: bool = True) -> Recorded | None:
+        """The impression as it was shown before, in this process or, if one may look, in any other.
+
+        Raises Voided when it was taken back.
+        """
+        void, known = self._voided.get(key), self._recent.get(key)
+        if void is not None:
+            why, storing = void
+            if storing is None or storing.failed or not storing.done():  # the store does not know yet
+                raise Voided(why)
+        if known is not None and not known.stored.again:
+            return self.put(known.impression) if known.stored.failed else known
+        found = self._store.impression(key) if look else None
+        if found is None:
+            return None
+        if (reason := self._store.void(key)) is not None:
+            raise Voided(reason)
+        shown = Impression(key, found.version, Design.from_row(found.design), found.place, found.unit, found.time)
+        return self._recent.keep(key, Recorded(shown, DONE))
+
+    def remembers(self, key: bytes) -> bool:
+        """True if this process need not ask the store for an impression."""
+        known = self._recent.get(key)
+        return known is not None and not known.stored.again
+
+    def take_back(self, impression: Impression[Design], stored: Stored, reason: str) -> None:
+        """Remove an impression that is not shown from the log."""
+        key = impression.key
+        self._recent.pop(key, None)
+        if stored.cancel() or stored.failed:
+            return
+        self._voided.keep(key, (reason, None))
+        try:
+            void = self._store.put(Void(key, self._version, reason, impression.time))
+            self._voided.keep(key, (reason, void))
+        except Exception:
+            self.count("not taken back")
+
+    def forget(self) -> None:
+        """Forget what was shown, as after a restart: some of it may have been erased."""
+        self._recent.clear()
+
+    def count(self, name: str, version: int | None = None, *, soon: bool = True) -> None:
+        """Count something, for another version if one is given; never raises: counting a fault must not break the page."""
+        with suppress(Exception):
+            self._store.tally(self._version if version is None else version, name, soon=soon)
+
+
+class SteadyClock:
+    """Microseconds that do not go back with the clock, unless it stays there: then it had been ahead.
+
+    Args:
+        clock: Seconds since 1970.
+        count: Counts the times when it went back.
+    """
+
+    def __init__(self, clock: Callable[[], float], count: Callable[[str], None]) -> None:
+        self._clock, self._count = clock, count
+        self._latest = 0
+        self._behind_since: float | None = None  # when the clock was first seen to be behind that
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        """The time."""
+        now = int(self._clock() * 1e6)
+        with self._lock:
+            backwards = now < self._latest
+            if not backwards:
+                self._behind_since = None
+            else:
+                if self._behind_since is None:
+                    self._behind_since = time.monotonic()
+                if time.monotonic() - self._behind_since < BEHIND:
+                    now = self._latest
+            self._latest = now
+        if backwards:
+            self._count("clock went backwards")
+        return now
+
+
 class Showing:
     """The answers of one version of a trial.
 
     Args:
         store: Where impressions are kept.
-        version: Id of the version, unique in the store.
-        config: Its configuration.
-        secret: The trial's, which draws and ids are made with.
-        bias: What is believed of users, which designs are made with,
-        known: and of single documents; ``believe`` sets both anew, at any time.
-        shows: Ranker whose list is shown instead of a draw, None while the trial runs; may be set at any time.
+        state: The trial's configuration, beliefs and end; whoever looks at the store renews it.
         clock: Seconds since 1970.
         cache_size: Designs, and impressions, kept in memory.
 
     Attributes:
-        policy: Everything that decides draws.
         impressions: Those that are shown.
-        counters: Counters of the version.
-        attributes: What its searches are declared to have.
+        attributes: What searches are declared to have.
         nanoseconds: What the last searches took.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        version: int,
-        config: TrialConfig,
-        *,
-        secret: bytes,
-        bias: Bias,
-        known: Known,
-        shows: Literal["A", "B"] | None,
-        clock: Callable[[], float],
-        cache_size: int,
-    ) -> None:
-        self.config, self.shows = config, shows
-        self.policy = Policy(secret, version, config.comparison, bias, known, config.segmented)
-        self.counters = Counters(store, version)
-        self.impressions = TrialImpressions(store, version, self.counters, cache_size)
-        self.attributes = Attributes(store, version, config, self.counters)
+    def __init__(self, store: Store, state: TrialState, clock: Callable[[], float], cache_size: int) -> None:
+        self._state, version = state, state.version.id
+        self.impressions = TrialImpressions(store, version, cache_size)
+        self.attributes = Attributes(store, version, state.config, self.impressions.count)
         self.nanoseconds: deque[int] = deque(maxlen=10_000)
-        self._has_attributes = bool(config.segments)
-        self._views = Views(self.counters, cache_size)
-        self._clock = SteadyClock(clock, self.counters)
+        self._has_attributes = bool(state.config.segments)
+        self._later_views = Latest[int](cache_size)  # when an impression was last shown once more
+        self._clock = SteadyClock(clock, self.impressions.count)
         self._designs = Latest[Design](cache_size)
-        self._id_outside = tokens.Token(version, 0, tokens.OUTSIDE).sign(secret)
-        self._id_of_fallbacks = tokens.Token(version, 0, tokens.FALLBACK).sign(secret)
+        self._id_outside = tokens.Token(version, 0, tokens.OUTSIDE).sign(state.secret)
+        self._id_of_fallbacks = tokens.Token(version, 0, tokens.FALLBACK).sign(state.secret)
 
     def show(self, asked: Asked) -> Shown:
         """Draw a ranking without waiting for the disk; never raises."""
@@ -126,11 +235,24 @@ class Showing:
             with spans.note("draw"):
                 shown = self._show(asked)
         except Exception as fault:
-            shown = self._fallback(asked.a, asked.offset, asked.size, reason_of(fault), fault)
+            shown = self._fallback(asked, reason_of(fault), fault)
         took = time.perf_counter_ns() - start
         self.nanoseconds.append(took)
         if took > LONG:
-            self.counters.count(SLOW)
+            self.impressions.count(SLOW)
+        return shown
+
+    async def show_on_loop(self, asked: Asked, timeout: float) -> Shown:
+        """Draw a ranking, and leave the event loop to others until it is on the disk: A's list where that takes too long."""
+        # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
+        asked = asked._replace(look=False)
+        shown = self.show(asked)
+        try:
+            await shown.stored.on_disk(timeout)
+        except Exception:
+            return self.on_disk(asked, shown, 0)
+        if shown.stored.again:  # to look into the store may take a while
+            return await asyncio.to_thread(self.on_disk, asked, shown, timeout)
         return shown
 
     def on_disk(self, asked: Asked, shown: Shown, timeout: float) -> Shown:
@@ -141,7 +263,7 @@ class Showing:
         try:
             shown.stored.result(timeout)
         except Exception as fault:
-            return self.fall_back(shown, asked.a, asked.offset, asked.size, reason_of(fault))
+            return self.fall_back(shown, asked, reason_of(fault))
         if not shown.stored.again:
             return shown
         looked = asked._replace(look=True)
@@ -152,18 +274,18 @@ class Showing:
 
     def _show(self, asked: Asked) -> Shown:
         query, a, b, unit, offset, size, look, segment, covariates = asked
-        config, policy = self.config, self.policy
-        if self.shows is not None:
-            chosen = a if self.shows == "A" else text_ids("B", b)
-            return self._fallback(chosen, offset, size, f"the trial is stopped, {self.shows} is shown")
+        config, policy, shows = self._state.config, self._state.policy, self._state.shows
+        if shows is not None:
+            chosen = asked if shows == "A" else asked._replace(a=text_ids("B", b))
+            return self._fallback(chosen, f"the trial is stopped, {shows} is shown")
         if unit is not None and type(unit) is not str:
             unit = text_id("unit", unit)
         who = unit or uuid.uuid4().hex
         if config.share < 1 and tokens.place_of(policy.secret, who) >= config.share:
-            self.counters.count(OUTSIDE_SHARE, soon=False)
-            return Shown(_page_of_one(a, offset, size), self._id_outside, NOT_IN_SHARE, DONE)
+            self.impressions.count(OUTSIDE_SHARE, soon=False)
+            return Shown(_page_of_a(asked), self._id_outside, NOT_IN_SHARE, DONE)
         if not drawing.warm.is_set():
-            return self._fallback(a, offset, size, "not compiled yet")
+            return self._fallback(asked, "not compiled yet")
         if not isinstance(query, str):
             raise BadId(f"query is {query!r}, must be text")
         if type(query) is not str:
@@ -194,13 +316,13 @@ class Showing:
         impression, stored = recorded
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, config.k, offset, size)
         if page and offset + len(page) > config.k:
-            self.counters.count(LATER_PAGES, soon=False)
+            self.impressions.count(LATER_PAGES, soon=False)
         second = tokens.LATER_VIEW if later else impression.time // 1_000_000
         return Shown(page, tokens.Token(policy.version, second, key).sign(policy.secret), None, stored, impression)
 
     def _draw(self, key: bytes, search: Search, looked: bool, covariates: bytes) -> Recorded:
         """Draw an impression that was not there before, and put it into the store."""
-        policy = self.policy
+        policy = self._state.policy
         design, place = draw(search, policy, self._design)
         unit = tokens.unit_number(policy.secret, search.unit)
         time = self._clock.now()
@@ -209,9 +331,25 @@ class Showing:
         )
 
     def _is_later_view(self, impression: Impression[Design], offset: int) -> bool:
-        """True if an impression is shown once more, and not on a retry; counts it as shown again."""
-        self.counters.count(SHOWN_AGAIN, soon=False)
-        return self._views.is_later(impression, self._clock.now(), self.config.view_window * 1e6, offset)
+        """True if an impression is shown once more, and not on a retry; counts it as shown again.
+
+        Of several views a document is clicked more often than position and relevance say, so only clicks on the first count.
+        Pages after the first belong to the view that this process has shown last.
+        """
+        self.impressions.count(SHOWN_AGAIN, soon=False)
+        last, now, window = (
+            self._later_views.get(impression.key),
+            self._clock.now(),
+            self._state.config.view_window * 1e6,
+        )
+        if offset:
+            return last is not None
+        if now - impression.time <= window:
+            return False
+        if last is None or now - last > window:
+            self._later_views.keep(impression.key, now)
+            self.impressions.count(LATER_VIEWS)
+        return True
 
     def _design(
         self,
@@ -231,35 +369,32 @@ class Showing:
             design = self._designs.keep(key, make_design(query, a, b, method, beliefs, bias, known))
         return design
 
-    def believe(self, bias: Bias, known: Known) -> None:
-        """Make designs with this from now on."""
-        self.policy = replace(self.policy, bias=bias, known=known)
-
     def forget(self) -> None:
         """Forget what was shown, as after a restart: some of it may have been erased."""
         self.impressions.forget()
         self._designs.clear()
-        self._views.forget()
+        self._later_views.clear()
 
-    def fall_back(self, shown: Shown, a: Ids, offset: int, size: int | None, reason: str) -> Shown:
+    def fall_back(self, shown: Shown, asked: Asked, reason: str) -> Shown:
         """Show A's list instead of the drawn ranking, which leaves the log."""
         self.take_back(shown, reason)
-        return self._fallback(a, offset, size, reason)
+        return self._fallback(asked, reason)
 
     def take_back(self, shown: Shown, reason: str) -> None:
         """Remove a drawn ranking that is not shown from the log."""
         if shown._impression is not None:
             self.impressions.take_back(shown._impression, shown.stored, reason)
 
-    def _fallback(self, a: Ids, offset: int, size: int | None, reason: str, fault: Exception | None = None) -> Shown:
+    def _fallback(self, asked: Asked, reason: str, fault: Exception | None = None) -> Shown:
         """A's list; must not fail, whatever is wrong. Fallbacks are counted by their reason, without the text of a fault."""
-        self.counters.count(f"fallback: {reason}")
+        self.impressions.count(f"fallback: {reason}")
         told = f"{reason}: {fault}" if isinstance(fault, BadId) else reason
-        return Shown(_page_of_one(a, offset, size), self._id_of_fallbacks, told, DONE)
+        return Shown(_page_of_a(asked), self._id_of_fallbacks, told, DONE)
 
 
-def _page_of_one(ranked: Ids, offset: int, size: int | None) -> list[str]:
-    """Page of one ranker's list; must not fail, whatever is wrong."""
+def _page_of_a(asked: Asked) -> list[str]:
+    """Page of A's list; must not fail, whatever is wrong."""
+    ranked, offset, size = asked.a, asked.offset, asked.size
     try:
         ranking = [] if isinstance(ranked, str | bytes) else [d if type(d) is str else str(d) for d in ranked]
         begin = offset if isinstance(offset, int) and offset > 0 else 0

@@ -13,16 +13,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ranktrial.config import TrialConfig
 from ranktrial.report.schema import Report
-from ranktrial.store.base import ConfigVersion, Entry, MessageRow, StoreUnavailable
+from ranktrial.store.base import ConfigVersion, MessageRow, StoreError, StoreUnavailable
 from ranktrial.store.protocols import Store
 from ranktrial.times import span_text
 from ranktrial.trial import messages
+from ranktrial.trial.history import new_entry
 from ranktrial.trial.messages import GUARD, News
 from ranktrial.trial.versions import last_change, pick_version, try_share
 from ranktrial.trial.webhooks import NotDelivered, Webhook
@@ -163,6 +165,11 @@ class Supervisor:
             raise
         self._well_again()
 
+    def failed(self, problem: Exception) -> None:
+        """Log a step that failed, unless the store did, which others tell of."""
+        if not isinstance(problem, StoreError):
+            log.error("the trial could not be supervised", exc_info=problem)
+
     def close(self) -> None:
         """Let another process take over at once."""
         if self._held_until:
@@ -211,9 +218,12 @@ class Supervisor:
                 facts = facts._replace(harm=harm.text, guard=harm.name)
         match due(now, config, facts):
             case ChangeShare(share, reason):  # unless somebody has changed this version since it was read
-                try_share(self._store, self._trial, version, share, _entries(now, RAMP, reason))
+                try_share(
+                    self._store, self._trial, version, share, partial(new_entry, self._clock, who=RAMP, reason=reason)
+                )
             case StopTrial(reason, who, show):  # unless somebody has stopped it
-                noted = _entries(now, who, reason)("stopped", f"({show} is shown from now on)")
+                detail = f"({show} is shown from now on)"
+                noted = new_entry(self._clock, "stopped", who=who, reason=reason, detail=detail)
                 self._store.stop(self._trial, show, noted, running=True)
 
     def _first_search(self, version: ConfigVersion) -> float:
@@ -302,12 +312,3 @@ def unsettled(store: Store, trial: str, now: float) -> bool:
     news = messages.of_history(trial, store.history(trial), now)
     told = messages.last_told(row.message for row in known)
     return any(row.message.due is not None for row in known) or bool(messages.untold(news, told, now))
-
-
-def _entries(now: float, who: str, reason: str) -> Callable[[str, str], Entry]:
-    """Maker of entries of the history."""
-
-    def entry(what: str, detail: str) -> Entry:
-        return Entry(int(now * 1e6), what, who=who, detail=detail, reason=reason)
-
-    return entry

@@ -5,52 +5,37 @@ Rankings are shown in ``showing``, clicks are judged in ``clicks``; here they me
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from ranktrial import checks, notebook, tokens
-from ranktrial.analysis import evidence
-from ranktrial.analysis.analyse import MOST_LEARNT, with_few_designs, with_segments
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
-from ranktrial.log.known import Known
 from ranktrial.methods import Method
-from ranktrial.report.making import QUERY_UNITS, make_report, readings_agree
+from ranktrial.report.making import QUERY_UNITS
 from ranktrial.report.schema import HistoryEntry, Report
 from ranktrial.store import open_store
-from ranktrial.store.base import (
-    ALL_TRIALS,
-    Bias,
-    Click,
-    ConfigVersion,
-    Entry,
-    Erased,
-    ErasureRow,
-    Event,
-    ImpressionCount,
-    StoredClicks,
-    StoreError,
-)
+from ranktrial.store.base import Bias, Erased, StoreError
 from ranktrial.store.protocols import Store
-from ranktrial.store.stored import DONE
-from ranktrial.times import LATEST, Time, seconds
-from ranktrial.trial.analyses import Analyses
-from ranktrial.trial.clicks import Clicked, ClickJudge, Judged, SeenOutcome
+from ranktrial.times import Time, seconds
+from ranktrial.trial.clicks import Clicked, ClickJudge, SeenOutcome
 from ranktrial.trial.drawing import warm_up
-from ranktrial.trial.history import SCHEDULE, entry_of, history_of, this_user
+from ranktrial.trial.history import entry_of, history_of, new_entry, this_user
+from ranktrial.trial.learning import Learner, Learning
 from ranktrial.trial.showing import Asked, Ids, Showing, Shown
+from ranktrial.trial.state import TrialState
 from ranktrial.trial.supervisor import Supervisor
 from ranktrial.trial.versions import change_share, configure, pick_version
+from ranktrial.trial.watcher import Watcher, every_second
 from ranktrial.trial.webhooks import Webhook
 
 log = logging.getLogger("ranktrial.trial")
@@ -64,15 +49,6 @@ OPTIONS = (
     "own_store",
     "webhooks",
 )  # that ``create`` hands on to the trial
-
-
-class Learner(Protocol):
-    """Interface of a process that makes reports, and refits position bias, which is in the store when ``learn`` returns."""
-
-    def learn(self, trial: str, version: int, at: int | None, who: str) -> None: ...
-    def report(
-        self, trial: str, query_units: int, latencies: Sequence[int], version: int | None = None
-    ) -> Future[Report]: ...
 
 
 class Trial:
@@ -124,48 +100,20 @@ class Trial:
     ) -> None:
         _check_options(timeout=timeout, clock=clock, cache_size=cache_size)
         self.store = store
-        row = store.trial(name)
-        self.name = row.name
-        self._configs = {one.id: TrialConfig.stored(one.config) for one in store.versions(self.name)}
-        self._version = pick_version(store.versions(self.name), version, self.name)
-        self.config = self._configs[self._version.id]
-        self._timeout, self._own_store, self._clock, self._learner = timeout, own_store, clock, learner
-        latest = self._latest_bias()
-        self._showing = Showing(
-            store,
-            self._version.id,
-            self.config,
-            secret=row.secret,
-            bias=latest,
-            known=Known.from_bytes(store.effects(latest.id)),
-            shows=row.shows,
-            clock=clock,
-            cache_size=cache_size,
-        )
-        self._judge = ClickJudge(
-            row.secret,
-            self._showing.impressions,
-            store,
-            self._showing.counters,
-            self._configs,
-            clock,
-            cache_size,
-            lambda: self._cuts,
-        )
-        self._analyses = Analyses(store, self.name, clock)
-        self._erasures = store.erasures(self.name)  # that what is in memory knows of
-        self._cuts = _cuts(self._erasures)
-        self._seen = ImpressionCount(0, 0)  # impressions of this version up to some row
+        self._timeout, self._own_store, self._clock = timeout, own_store, clock
+        self.state = state = TrialState(store, name, version)
+        self.name = state.name
+        self.showing = Showing(store, state, clock, cache_size)
+        self.judge = ClickJudge(store, state, self.showing.impressions, clock, cache_size)
+        self.learning = Learning(store, clock)
+        self.watcher = Watcher(store, state, self.showing, self.judge, learner or self.learning)
         if compile:
             warm_up()
         self._closing = threading.Event()
-        self._supervisor = Supervisor(store, self.name, webhooks, clock, self._looked_at, self._closing)
-        self._threads = [
-            threading.Thread(target=self._watch, name="ranktrial-watcher", daemon=True),
-            threading.Thread(target=self._supervise, name="ranktrial-supervisor", daemon=True),
-        ]
+        self.supervisor = Supervisor(store, self.name, webhooks, clock, self.watcher.report, self._closing)
+        self._threads = [every_second(part, self._closing) for part in (self.watcher, self.supervisor)]
         if background:
-            self._showing.attributes.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
+            self.showing.attributes.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
             for thread in self._threads:
                 thread.start()
 
@@ -210,11 +158,7 @@ class Trial:
         text = config.to_store()
         if TrialConfig.model_validate_json(text) != config:
             raise ValueError(f"this configuration cannot be stored: {text}")
-        clock, author = own.get("clock", time.time), this_user() if who is None else who
-
-        def entry(what: str, detail: str) -> Entry:
-            return Entry(_moment(clock), what, who=author, detail=detail)
-
+        entry = partial(new_entry, own.get("clock", time.time), who=who)
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
@@ -241,32 +185,22 @@ class Trial:
     @property
     def version(self) -> int:
         """Number of the version of its configuration."""
-        return self._version.number
+        return self.state.version.number
 
     @property
-    def version_id(self) -> int:
-        """Id of that version, unique in the store."""
-        return self._version.id
+    def config(self) -> TrialConfig:
+        """Its configuration, as far as this process knows."""
+        return self.state.config
 
     @property
     def stopped(self) -> bool:
         """True if the trial has ended, as far as this process knows."""
-        return self.shows is not None
+        return self.state.shows is not None
 
     @property
     def shows(self) -> Literal["A", "B"] | None:
         """Ranker whose list everybody gets since the trial was stopped; None while it runs, as far as this process knows."""
-        return self._showing.shows
-
-    @property
-    def last_search(self) -> float:
-        """Time of the last search that is stored, as far as this process knows; 0 if there is none."""
-        return self._seen.latest / 1e6
-
-    @property
-    def searches(self) -> int:
-        """Number of searches of this version that are stored, as far as this process knows."""
-        return self._seen.impressions
+        return self.state.shows
 
     # --- showing ------------------------------------------------------------------------------------------------------
 
@@ -305,8 +239,8 @@ class Trial:
                 as ``{"clicks_last_month": 3}``. A missing one is the mean; what is no number is missing, and counted.
         """
         asked = Asked(query, a, b, unit, offset, size, look, segment, covariates)
-        shown = self._showing.show(asked)
-        return self._showing.on_disk(asked, shown, self._timeout) if wait else shown
+        shown = self.showing.show(asked)
+        return self.showing.on_disk(asked, shown, self._timeout) if wait else shown
 
     async def rank_async(
         self,
@@ -322,17 +256,8 @@ class Trial:
         timeout: float | None = None,
     ) -> Shown:
         """``rank(wait=True)`` on an event loop, which has other things to do until the impression is on the disk."""
-        # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
         asked = Asked(query, a, b, unit, offset, size, False, segment, covariates)
-        shown = self._showing.show(asked)
-        timeout = self._timeout if timeout is None else timeout
-        try:
-            await shown.stored.on_disk(timeout)
-        except Exception:
-            return self._showing.on_disk(asked, shown, 0)
-        if shown.stored.again:  # to look into the store may take a while
-            return await asyncio.to_thread(self._showing.on_disk, asked, shown, timeout)
-        return shown
+        return await self.showing.show_on_loop(asked, self._timeout if timeout is None else timeout)
 
     def fall_back(
         self,
@@ -344,23 +269,7 @@ class Trial:
         reason: str = "not stored in time",
     ) -> Shown:
         """Show A's list instead of the drawn ranking, which leaves the log; for callers that wait for ``stored`` themselves."""
-        return self._showing.fall_back(shown, a, offset, size, reason)
-
-    def take_back(self, shown: Shown, reason: str) -> None:
-        """Remove a drawn ranking that is not shown from the log."""
-        self._showing.take_back(shown, reason)
-
-    def remembers(self, id: str) -> bool:
-        """True if a click on the impression of this id can be judged without a read from the store."""
-        token = tokens.read_token(id, self._showing.policy.secret)
-        if token is None or token.key in (tokens.FALLBACK, tokens.OUTSIDE):
-            return True
-        return self._showing.impressions.remembers(token.key)
-
-    @property
-    def latencies(self) -> tuple[int, ...]:
-        """Durations of the last calls of ``rank``, in nanoseconds."""
-        return tuple(self._showing.nanoseconds)
+        return self.showing.fall_back(shown, Asked("", a, (), offset=offset, size=size), reason)
 
     # --- clicks -------------------------------------------------------------------------------------------------------
 
@@ -386,8 +295,7 @@ class Trial:
             wait: Until it is on the disk.
             public: Whether anybody can send it, as a browser without a key: then it makes no check fail.
         """
-        outcome, row, rank = self._judge.judge(id, document, time, position, public=public)
-        clicked = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
+        (clicked,) = self.judge.take([self.judge.click(id, document, time, position, public=public)])
         if wait:
             clicked.stored.result()
         return clicked
@@ -421,31 +329,10 @@ class Trial:
             wait: Until it is on the disk.
             public: Whether anybody can send it, as a browser without a key.
         """
-        outcome, row, rank = self._judge.judge_event(id, document, action, value, event_id, time, public=public)
-        taken = Clicked(outcome, DONE if row is None else self.store.put(row), rank)
+        (taken,) = self.judge.take([self.judge.event(id, document, action, value, event_id, time, public=public)])
         if wait:
             taken.stored.result()
         return taken
-
-    def events(
-        self, many: Iterable[tuple[str, str, str, Any, str | None, Time | None]], *, public: bool = False
-    ) -> list[Clicked]:
-        """Take many events (id, document, action, value, event_id, time) as ``clicks`` takes clicks."""
-        return self._put([self._judge.judge_event(*event, public=public) for event in many])
-
-    def clicks(
-        self, many: Iterable[tuple[str, str, Time | None, int | None]], *, public: bool = False
-    ) -> list[Clicked]:
-        """Take many clicks (id, document, time, position) at once, without waiting: those of a version are stored together."""
-        return self._put([self._judge.judge(*click, public=public) for click in many])
-
-    def _put(self, judged: Sequence[Judged]) -> list[Clicked]:
-        rows: dict[int, list[Click | Event]] = {}
-        for _, row, _ in judged:
-            if row is not None:
-                rows.setdefault(row.version, []).append(row)
-        stored = {version: self.store.put(StoredClicks(version, tuple(some))) for version, some in rows.items()}
-        return [Clicked(outcome, DONE if row is None else stored[row.version], rank) for outcome, row, rank in judged]
 
     def seen(self, id: str, documents: Sequence[str], *, public: bool = False) -> SeenOutcome:
         """Compare the documents that a page really displayed with the ranking drawn for it.
@@ -457,55 +344,70 @@ class Trial:
             documents: Ids of the results of the first page as they were displayed, from the top; no more than were looked at.
             public: Whether anybody can send it, as a browser without a key: then it makes no check fail.
         """
-        return self._judge.seen(id, documents, public=public)
+        return self.judge.seen(id, documents, public=public)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def log(self, version: int | None = None) -> Log:
         """Log of a version, this one by default, with all rows stored so far in the order of time."""
-        self._forget_erased()
-        if version is None:
-            return self._analyses.log(self._version, self.config)
-        one = pick_version(self.store.versions(self.name), version, self.name)
-        return self._analyses.log(one, TrialConfig.stored(one.config))
+        number = self.version if version is None else version
+        return self.learning.log(self.name, pick_version(self.store.versions(self.name), number, self.name))
 
-    def report(
-        self,
-        *,
-        version: int | None = None,
-        query_units: int = QUERY_UNITS,
-        latencies: Sequence[int] | None = None,
-    ) -> Report:
+    def report(self, *, version: int | None = None, query_units: int = QUERY_UNITS) -> Report:
         """Report on the trial so far, from everything that is stored.
 
         Args:
             version: Number of the version that it is about, this one by default.
             query_units: Number of units that must have asked a query before the report names it.
-            latencies: Durations of recent calls of ``rank``, in nanoseconds; those of this object by default.
         """
-        checks.whole("query_units", query_units, 0)
-        if version not in (None, self.version):
-            with Trial(self.store, self.name, version=version, background=False, clock=self._clock) as other:
-                return other.report(query_units=query_units, latencies=() if latencies is None else latencies)
-        self.store.flush(60.0)
-        versions = sorted(self.store.versions(self.name), key=lambda one: (one.id == self.version_id, one.number))
-        self._forget_erased()
-        with self._analyses.lock:
-            # Of earlier versions only the result is told, without what was left out.
-            analysed = {one: self._analyses.of(one, whole=one.id == self.version_id) for one in versions}
-            return make_report(
-                self.name,
-                {one: each.analysis for one, each in analysed.items()},
-                self.store.tallies(self._version.id) + self.store.tallies(ALL_TRIALS),
-                self.store.trial(self.name).shows,
-                self.latencies if latencies is None else latencies,
-                analysed[versions[-1]].whole,
-                self.history(),
-                query_units,
-                self._clock(),
-            )
+        if version in (None, self.version):
+            return self.learning.report(self.name, query_units, self.showing.nanoseconds, self.version)
+        return self.learning.report(self.name, query_units, version=version)
 
-    # --- units that are left out ------------------------------------------------------------------------------------------
+    def history(self) -> list[HistoryEntry]:
+        """History of the trial in the order of time, with author, time and reason of every change.
+
+        Changes are versions, names, refits, exclusions, erasures and the end.
+        """
+        return history_of(self.store, self.name)
+
+    # --- changing -----------------------------------------------------------------------------------------------------------
+
+    def update(self, *, who: str | None = None) -> Bias:
+        """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
+        self.store.flush(60.0)
+        return self.watcher.update(None, this_user() if who is None else who)
+
+    def set_share(self, share: float, reason: str = "", *, who: str | None = None) -> None:
+        """Change the share of units that take part, for all processes; everybody else sees A's list, which is not stored.
+
+        A larger share keeps all who took part. A ramp goes on from a share that is one of its stages, and waits at any other.
+
+        Args:
+            share: From 0 to 1.
+            reason: Kept in the history, which every report shows.
+            who: Author recorded in the history; by default the user of this process.
+        """
+        checks.between("share", share, 0, 1)
+        change_share(self.store, self.name, share, partial(new_entry, self._clock, who=who, reason=reason))
+        self.state.read_configs()
+
+    def stop(self, reason: str = "", *, show: Literal["A", "B"] | None = None, who: str | None = None) -> None:
+        """End the trial for all processes: ``rank`` returns one ranker's list from now on.
+
+        Clicks on what was shown still count.
+        Stopped once more with another ``show``, it shows that list from then on.
+
+        Args:
+            reason: Kept in the history, which every report shows.
+            show: The ranker whose list is shown to everybody from now on: "A" by default.
+            who: Author recorded in the history; by default the user of this process.
+        """
+        if show not in ("A", "B", None):
+            raise ValueError(f'show is {show!r}, must be "A" or "B"')
+        detail = f"({show or 'A'} is shown from now on)"
+        self.store.stop(self.name, show, new_entry(self._clock, "stopped", who=who, reason=reason, detail=detail))
+        self.state.shows = self.store.trial(self.name).shows
 
     def exclude(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
@@ -518,29 +420,17 @@ class Trial:
             reason: Kept in the history, which every report shows.
             who: Whom the history names for it; by default the user of this process.
         """
-        return self._add_history("excluded", unit, reason, who)
+        return self._of_unit("excluded", unit, reason, who)
 
     def include(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Take a unit back in that was excluded."""
-        return self._add_history("included", unit, reason, who)
+        return self._of_unit("included", unit, reason, who)
 
-    def history(self) -> list[HistoryEntry]:
-        """History of the trial in the order of time, with author, time and reason of every change.
-
-        Changes are versions, names, refits, exclusions, erasures and the end.
-        """
-        return history_of(self.store, self.name)
-
-    def _add_history(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
+    def _of_unit(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
         _check_texts(unit=unit, reason=reason)
-        number = tokens.named_unit(self._showing.policy.secret, unit)
-        self.store.add_history(self.name, *self._entry(what, who, unit=number, reason=reason))
+        number = tokens.named_unit(self.state.secret, unit)
+        self.store.add_history(self.name, *new_entry(self._clock, what, who=who, unit=number, reason=reason))
         return entry_of(self.store.history(self.name)[-1])
-
-    def _entry(self, what: str, who: str | None, **more: Any) -> Entry:
-        return Entry(_moment(self._clock), what, who=this_user() if who is None else who, **more)
-
-    # --- what is erased -----------------------------------------------------------------------------------------------------
 
     def erase(
         self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
@@ -562,184 +452,18 @@ class Trial:
             raise ValueError("give either a unit or a time before which to erase everything")
         if unit is not None:
             _check_texts(unit=unit)
-            number = tokens.named_unit(self._showing.policy.secret, unit)
+            number = tokens.named_unit(self.state.secret, unit)
         cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
         self.store.flush(60.0)
         named = this_user() if who is None else who
         erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
-        self._forget_erased()
+        self.watcher.forget_erased()
         return erased
-
-    def _forget_erased(self) -> None:
-        """Keep nothing in memory that was erased from the store, by whichever process."""
-        erasures = self.store.erasures(self.name)
-        if erasures != self._erasures:
-            self._erasures, self._seen = erasures, ImpressionCount(0, 0)
-            self._cuts = _cuts(erasures)
-            self._analyses.forget()
-            self._showing.forget()
-            self._judge.forget()
-
-    # --- learning -----------------------------------------------------------------------------------------------------------
-
-    def update(self, *, who: str | None = None) -> Bias:
-        """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
-        self.store.flush(60.0)
-        return self._update(None, who)
-
-    def _update(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
-        if self._learner is None or not self.config.comparison.traits.learns_at:
-            return self.learn(at, who)
-        self._learner.learn(self.name, self.version, at, this_user() if who is None else who)
-        return self._take_over()
-
-    def learn(self, at: int | None, who: str | None = SCHEDULE) -> Bias:
-        """``update`` in this process, of what is stored, as due after ``at`` impressions (now if None)."""
-        before, method = self._take_over(), self.config.comparison
-        beliefs, known = before.beliefs, Known()
-        if method.traits.learns_at:
-            self._forget_erased()
-            with self._analyses.lock:
-                analysed = self._analyses.of(pick_version(self.store.versions(self.name), self.version, self.name))
-                seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-                log = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT)).compact()
-                told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=len(seen))
-                beliefs = with_segments(method.learn(told, beliefs), analysed.analysis.differs)
-                effects = beliefs.effects
-                if effects is not None:
-                    known = Known.of(log.queries, log.documents, log.document_query, effects)
-                impressions = len(analysed.log)
-        else:
-            impressions = self.store.count(self._version.id, 0).impressions
-        at = impressions if at is None else at
-        entry = self._entry(
-            "updated", who, detail=f"position bias of version {self.version} from {impressions:,} searches"
-        )
-        self.store.add_bias(self._version.id, at, beliefs, before.id, known.to_bytes(), (self.name, entry))
-        return self._take_over()
-
-    def _take_over(self) -> Bias:
-        """Draw with the latest beliefs, whichever process has learnt them."""
-        latest = self._latest_bias()
-        if latest.id != self._showing.policy.bias.id:
-            self._showing.believe(latest, Known.from_bytes(self.store.effects(latest.id)))
-        return latest
-
-    def _latest_bias(self) -> Bias:
-        known = self.store.biases(self._version.id)
-        if not known:
-            self.store.add_bias(self._version.id, 0, self.config.first_beliefs, 0)
-            known = self.store.biases(self._version.id)
-        return known[-1]
-
-    @property
-    def share(self) -> float:
-        """Share of units that take part, as far as this process knows."""
-        return self.config.share
-
-    def set_share(self, share: float, reason: str = "", *, who: str | None = None) -> None:
-        """Change the share of units that take part, for all processes; everybody else sees A's list, which is not stored.
-
-        A larger share keeps all who took part. A ramp goes on from a share that is one of its stages, and waits at any other.
-
-        Args:
-            share: From 0 to 1.
-            reason: Kept in the history, which every report shows.
-            who: Author recorded in the history; by default the user of this process.
-        """
-        checks.between("share", share, 0, 1)
-
-        def entry(what: str, detail: str) -> Entry:
-            return self._entry(what, who, detail=detail, reason=reason)
-
-        change_share(self.store, self.name, share, entry)
-        self._read_configs()
-
-    def stop(self, reason: str = "", *, show: Literal["A", "B"] | None = None, who: str | None = None) -> None:
-        """End the trial for all processes: ``rank`` returns one ranker's list from now on.
-
-        Clicks on what was shown still count.
-        Stopped once more with another ``show``, it shows that list from then on.
-
-        Args:
-            reason: Kept in the history, which every report shows.
-            show: The ranker whose list is shown to everybody from now on: "A" by default.
-            who: Author recorded in the history; by default the user of this process.
-        """
-        if show not in ("A", "B", None):
-            raise ValueError(f'show is {show!r}, must be "A" or "B"')
-        detail = f"({show or 'A'} is shown from now on)"
-        self.store.stop(self.name, show, self._entry("stopped", who, reason=reason, detail=detail))
-        self._showing.shows = self.store.trial(self.name).shows
 
     # --- in the background ----------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        while not self._closing.wait(1.0):
-            try:
-                self.refresh()
-            except Exception:
-                if self._closing.is_set():  # a refit ends with the service, and is due again when it starts
-                    return
-                log.exception("the trial could not be looked after")
-                self._showing.counters.count("background failures")
-
-    def _supervise(self) -> None:
-        while not self._closing.wait(1.0):
-            try:
-                self.supervise()
-            except Exception as problem:
-                if self._closing.is_set():
-                    break
-                if not isinstance(problem, StoreError):  # of which others tell
-                    log.exception("the trial could not be supervised")
-
-    def refresh(self) -> None:
-        """Take over what other processes did, and refit position bias if that is due."""
-        if self.name not in self.store.trial_names():  # erased
-            self._showing.shows = self._showing.shows or "A"
-            return
-        self._showing.shows = self.store.trial(self.name).shows
-        self._read_configs()
-        self._forget_erased()
-        self._take_over()
-        self._count()
-        due = self._due()
-        if due is not None and not self.stopped:
-            self._update(due)
-
-    def _count(self) -> None:
-        """Count the searches that have come since the last time."""
-        before = self._seen
-        new = self.store.count(self._version.id, before.last)
-        whole = before.impressions + new.impressions
-        self._seen = ImpressionCount(whole, new.last, before.began or new.began, max(before.latest, new.latest))
-
-    def supervise(self) -> None:
-        """Do what is due by now, unless another process looks after the trial: grow the share by its ramp, send messages."""
-        self._supervisor.step()
-
-    def _looked_at(self, version: ConfigVersion) -> Report | None:
-        """The report on the version that runs, if that is this one, from the process that makes reports if there is one."""
-        if version.id != self.version_id:
-            return None
-        if self._learner is None:
-            return self.report()
-        return self._learner.report(self.name, QUERY_UNITS, self.latencies, self.version).result()
-
-    def _read_configs(self) -> None:
-        """Take over options that were changed in place, and versions that other processes made."""
-        self._configs.update({one.id: TrialConfig.stored(one.config) for one in self.store.versions(self.name)})
-        self.config = self._showing.config = self._configs[self._version.id]
-
-    def _due(self) -> int | None:
-        """The last point of the schedule that has been passed since position bias was fitted, if there is one."""
-        known, seen = self._showing.policy.bias.impressions, self._seen.impressions
-        due = [point for point in self.config.comparison.traits.learns_at if known < point <= seen]
-        return due[-1] if due else None
-
     def stop_watching(self) -> None:
-        """Tell the thread in the background to end, without waiting for it."""
+        """Tell the threads in the background to end, without waiting for them."""
         self._closing.set()
 
     def close(self) -> None:
@@ -749,7 +473,7 @@ class Trial:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
         with contextlib.suppress(StoreError):  # another process takes over a little later
-            self._supervisor.close()
+            self.supervisor.close()
         if self._own_store:
             self.store.close()
         else:
@@ -764,17 +488,11 @@ class Trial:
     def _repr_html_(self) -> str:
         """Render how the trial is set up and how far it is, for notebooks."""
         self.store.flush(60.0)
-        self._count()
+        self.state.count_searches()
         return notebook.of_trial(self)
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, version {self.version}, {self.config.method}, k={self.config.k})"
-
-
-def _moment(clock: Callable[[], float]) -> int:
-    """Microseconds since 1970 for the history; by the system where a clock makes no sense."""
-    now = clock()
-    return int((now if 0 <= now < LATEST else time.time()) * 1e6)
 
 
 def _check_options(*, timeout: float = 0, clock: object = time.time, cache_size: int = 0, **_: object) -> None:
@@ -789,8 +507,3 @@ def _check_texts(**texts: object) -> None:
     for name, text in texts.items():
         if type(text) is not str or not text:
             raise ValueError(f"{name} is {text!r}, must be text, and not empty")
-
-
-def _cuts(erasures: Iterable[ErasureRow]) -> list[int]:
-    """Times before which impressions were erased, sorted: a unit's all that there were then, or what was older."""
-    return sorted(row.time if row.earlier_than is None else row.earlier_than for row in erasures)

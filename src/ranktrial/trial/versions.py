@@ -44,7 +44,7 @@ def pick_version(versions: Sequence[ConfigVersion], number: int | None, trial: s
 
 
 def configure(
-    store: Store, trial: str, config: TrialConfig, entry: Callable[[str, str], Entry], *, new_version: bool
+    store: Store, trial: str, config: TrialConfig, entry: Callable[..., Entry], *, new_version: bool
 ) -> ConfigVersion:
     """Bring a trial of the store to a configuration, and return the version that has it and is current now.
 
@@ -54,12 +54,12 @@ def configure(
         store: Where the trial is.
         trial: Its name.
         config: The configuration.
-        entry: Makes an entry of the history from what was done and the details.
+        entry: Makes an entry of the history from what was done, and ``detail``.
         new_version: Make a new version, where none shows what this configuration shows.
     """
     while not (versions := store.versions(trial)):
         store.add_version(
-            trial, 1, config.keeping(None).to_store(), entry("version", f"1: {config.method}, k={config.k}")
+            trial, 1, config.keeping(None).to_store(), entry("version", detail=f"1: {config.method}, k={config.k}")
         )
     while (wanted := _wanted(versions, config)) is not (now := current_version(versions)):
         running = TrialConfig.stored(now.config)
@@ -67,11 +67,13 @@ def configure(
         if store.trial(trial).stopped:
             raise VersionConflict(f"trial {trial!r} is stopped and gets no other version", differ, can_ask=False)
         if wanted is not None:
-            store.make_current(trial, wanted.number, entry("version", f"{wanted.number} again ({_joined(differ)})"))
+            store.make_current(
+                trial, wanted.number, entry("version", detail=f"{wanted.number} again ({_joined(differ)})")
+            )
         elif new_version:
             made = config.keeping(running, anew=True)
             detail = f"{versions[-1].number + 1} ({_joined(running.changes(made))})"
-            store.add_version(trial, versions[-1].number + 1, made.to_store(), entry("version", detail))
+            store.add_version(trial, versions[-1].number + 1, made.to_store(), entry("version", detail=detail))
         else:
             told = f"this configuration shows something else than version {now.number} of trial {trial!r}, which runs"
             raise VersionConflict(f"{told} ({_joined(differ)})", differ)
@@ -86,34 +88,32 @@ def _wanted(versions: Sequence[ConfigVersion], config: TrialConfig) -> ConfigVer
 
 
 def _change(
-    store: Store, trial: str, version: ConfigVersion, config: TrialConfig, entry: Callable[[str, str], Entry]
+    store: Store, trial: str, version: ConfigVersion, config: TrialConfig, entry: Callable[..., Entry]
 ) -> ConfigVersion:
     """Change options of a version in place. Metrics that it did not have count from then on."""
-    moment = entry("changed", "").time / 1e6 if config.metrics else 0.0
+    moment = entry("changed").time / 1e6 if config.metrics else 0.0
     while True:
         before = TrialConfig.stored(version.config)
         after = config.keeping(before).measuring_from(before, moment)
         if not (changes := before.changes(after)):
             return version
-        store.reconfigure(version, trial, after.to_store(), entry("changed", _joined(changes)))
+        store.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
         version = pick_version(store.versions(trial), version.number, trial)
 
 
-def change_share(store: Store, trial: str, share: float, entry: Callable[[str, str], Entry]) -> None:
+def change_share(store: Store, trial: str, share: float, entry: Callable[..., Entry]) -> None:
     """Change the share of units that take part in the current version."""
     while try_share(store, trial, pick_version(store.versions(trial), None, trial), share, entry):
         pass  # until it is there, whoever has changed what meanwhile
 
 
-def try_share(
-    store: Store, trial: str, version: ConfigVersion, share: float, entry: Callable[[str, str], Entry]
-) -> bool:
+def try_share(store: Store, trial: str, version: ConfigVersion, share: float, entry: Callable[..., Entry]) -> bool:
     """Change the share of a version, unless somebody has changed the version meanwhile; False if there is nothing to change."""
     before = TrialConfig.stored(version.config)
     after = before.model_copy(update={"share": share})
     changes = before.changes(after)
     if changes:
-        store.reconfigure(version, trial, after.to_store(), entry("changed", _joined(changes)))
+        store.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
     return bool(changes)
 
 
