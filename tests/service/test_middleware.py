@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from fastapi import Depends
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -26,7 +25,7 @@ from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.routing import Purpose, RouteMatch, RoutingMiddleware
 from ranktrial.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.service.middleware.trusted_host import TrustedHostMiddleware
-from ranktrial.service.problems import on_http_error
+from ranktrial.service.problems import Refusal
 
 HELLO = PlainTextResponse("hello")
 
@@ -99,7 +98,7 @@ def test_load_shedding_counts_what_is_under_way() -> None:
 
 def by_application(app: ASGIApp) -> ASGIApp:
     """Dispatch of a request whose route is the application's."""
-    return RoutingMiddleware(DispatchMiddleware(app, {}), lambda: [Route("/", lambda _: HELLO)])
+    return RoutingMiddleware(DispatchMiddleware(app), lambda: [Route("/", lambda _: HELLO)])
 
 
 def test_a_fault_is_answered_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,7 +158,7 @@ def test_what_is_no_request_passes_through_all() -> None:
         await send({"type": "lifespan.startup.complete"})
 
     inner = SameOriginMiddleware(TrustedHostMiddleware(app, []))
-    whole = LoadSheddingMiddleware(DispatchMiddleware(inner, {}), in_flight=0)
+    whole = LoadSheddingMiddleware(DispatchMiddleware(inner), in_flight=0)
     routed = RoutingMiddleware(whole, list)
     assert answered(AnsweredMiddleware(routed, Metrics(lambda: 0)), kind="lifespan") == [
         {"type": "lifespan.startup.complete"}
@@ -167,9 +166,6 @@ def test_what_is_no_request_passes_through_all() -> None:
 
 
 def directly(endpoint: Any, app: ASGIApp = HELLO) -> ASGIApp:
-    async def on_lookup(_: Request, problem: Exception) -> Response:
-        return PlainTextResponse(f"no {problem.args[0]}", 404)
-
     async def need(request: Request) -> None:
         request.scope["needed"] = True
 
@@ -178,8 +174,7 @@ def directly(endpoint: Any, app: ASGIApp = HELLO) -> ASGIApp:
         Route("/plain", lambda _: HELLO),
         object(),
     ]
-    dispatch = DispatchMiddleware(app, {LookupError: on_lookup, HTTPException: on_http_error})
-    return RoutingMiddleware(dispatch, lambda: routes)
+    return RoutingMiddleware(DispatchMiddleware(app), lambda: routes)
 
 
 def test_dispatch() -> None:
@@ -195,15 +190,15 @@ def test_dispatch() -> None:
     assert answered(directly(endpoint), kind="lifespan", path="/a/x")[1]["body"] == b"hello"
 
 
-def test_dispatch_answers_problems_as_the_application_does() -> None:
+def test_dispatch_answers_problems() -> None:
     async def unknown(request: Request, name: str) -> Response:
-        raise KeyError(name)
+        raise Refusal(404, f"no {name}")
 
     async def broken(request: Request, name: str) -> Response:
         raise OSError("disk")
 
     sent = answered(directly(unknown), path="/a/x")
-    assert (sent[0]["status"], sent[1]["body"]) == (404, b"no a")
+    assert (sent[0]["status"], json.loads(sent[1]["body"])["detail"]) == (404, "no a")
     assert status(directly(broken), path="/a/x") == 500
 
 

@@ -10,14 +10,14 @@ import pytest
 from fastapi import FastAPI
 
 from ranktrial.report.live_page import read
-from ranktrial.service.page import KINDS, POLICY, mount_page
+from ranktrial.service.page import KINDS, POLICY, mount_files
 
 FILES = {"/": "text/html", **{f"/page/{name}": kind for name, kind in KINDS.items()}}
 
 
 def get(path: str, **headers: str) -> httpx.Response:
     app = FastAPI()
-    mount_page(app)
+    mount_files(app)
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://page") as client:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -28,7 +27,6 @@ from ranktrial.service import events as event_batches
 from ranktrial.service import problems, telemetry
 from ranktrial.service.api_keys import KeyFile, Keys
 from ranktrial.service.client_address import checked_networks
-from ranktrial.service.client_script import mount_client
 from ranktrial.service.compiling import compile_beside
 from ranktrial.service.endpoints import add_routes
 from ranktrial.service.limits import BURST, Limits
@@ -42,13 +40,12 @@ from ranktrial.service.middleware.routing import Purpose, RoutingMiddleware
 from ranktrial.service.middleware.same_origin import SameOriginMiddleware
 from ranktrial.service.middleware.trusted_host import TrustedHostMiddleware
 from ranktrial.service.openapi import documented_schema
-from ranktrial.service.page import mount_page
-from ranktrial.service.problems import Refusal
+from ranktrial.service.page import mount_files
 from ranktrial.service.readiness import Readiness
-from ranktrial.service.report_process import ReportFailed, ReportProcess
+from ranktrial.service.report_process import ReportProcess
 from ranktrial.service.trials import Trials
 from ranktrial.store import open_store, when_available
-from ranktrial.store.base import StoreError, StoreUnavailable
+from ranktrial.store.base import StoreUnavailable
 from ranktrial.store.protocols import Store
 from ranktrial.trial import warming
 from ranktrial.trial.webhooks import Webhook
@@ -133,14 +130,7 @@ def create_app(
     ]  # fmt: skip
     if hosts is not None:
         middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
-    handlers: dict[Any, Any] = {
-        Refusal: problems.on_refusal,
-        RequestValidationError: problems.on_invalid,
-        HTTPException: problems.on_http_error,
-        ReportFailed: problems.on_report_failed,
-        **dict.fromkeys((StoreError, TimeoutError), problems.on_store_error),
-    }
-    middleware.append(Middleware(DispatchMiddleware, handlers=handlers))
+    middleware.append(Middleware(DispatchMiddleware))
     app: FastAPI = FastAPI(
         title="ranktrial",
         version=ranktrial.__version__,
@@ -150,15 +140,14 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers=handlers,
+        exception_handlers=dict.fromkeys((RequestValidationError, HTTPException), problems.on_problem),
         telemetry={"tracing": False, "metrics": False, "logs": False},  # FastAPI's own, beside that of ``telemetry``
     )
     known = app.state.keys = KeyFile(keys) if isinstance(keys, str | Path) else keys
     app.state.metrics, app.state.limits, app.state.click_actions = metrics, bounds, click_actions
     app.state.beacon_actions = frozenset(map(checked_action, beacon_actions))
     add_routes(app, open_to_all=known is None)
-    mount_page(app)
-    mount_client(app)
+    mount_files(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
 

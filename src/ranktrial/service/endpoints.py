@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.datastructures import State
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from ranktrial.config import TrialConfig
@@ -26,7 +27,7 @@ from ranktrial.service import events as event_batches
 from ranktrial.service import problems
 from ranktrial.service.api_keys import Scope
 from ranktrial.service.auth import Needs, may_use, scopes, who
-from ranktrial.service.limits import Limits, read_body
+from ranktrial.service.limits import Limits
 from ranktrial.service.middleware.dispatch import DirectRoute
 from ranktrial.service.middleware.routing import BEACON, RANK
 from ranktrial.service.openapi import body_of
@@ -53,6 +54,7 @@ from ranktrial.trial.trial import Trial
 ANY = (400, 403, 405, 414, 429, 500, 503)  # answers that guards may give to every request
 SMALL_BATCH = 4096  # bytes of events that are taken on the event loop
 RANK_REQUEST = TypeAdapter(RankRequest)
+TRIAL = "/v1/trials/{name}"
 Name = Annotated[str, PathParameter(max_length=200, description="The trial's name.", examples=["shoes"])]
 NewName = Annotated[
     str,
@@ -88,89 +90,61 @@ def add_routes(app: FastAPI, *, open_to_all: bool) -> None:
         method: str,
         path: str,
         endpoint: Any,
-        scope: Scope,
+        scope: Scope | None,
         model: type[BaseModel],
         *errors: int,
-        responses: dict[int | str, dict[str, Any]] | None = None,
-        extra: dict[str, Any] | None = None,
+        body: dict[str, Any] | None = None,
+        responses: Mapping[Any, dict[str, Any]] = {},
         kind: type[APIRoute] = APIRoute,
         of_all_trials: bool = False,
     ) -> None:
-        needs = [Depends(Needs(scope, of_all_trials=of_all_trials))]
-        known = documented(*ANY, 401, 404, 422, *errors)
+        guarded = scope == "admin" or (scope is not None and not open_to_all)
+        known = (*ANY, 422, *errors, *((408, 413, 415) if body else ()), *((401, 404) if scope else ()))
         app.router.add_api_route(
             path,
             endpoint,
             methods=[method],
             route_class_override=kind,
             response_model=None,
-            dependencies=needs if scope == "admin" or not open_to_all else [],
-            responses={200: {"model": model}, **known, **(responses or {})},
-            openapi_extra={"security": [{"key": []}], **(extra or {})},
+            dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))] if scope and guarded else [],
+            responses={200: {"model": model}, **documented(*known), **responses},
+            openapi_extra={**({"security": [{"key": []}]} if scope else {}), **(body or {})},
         )
 
-    takes_json = (408, 413, 415)
     # These two first: routes are tried in their order.
     example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
-    add(
-        "POST", RANK, rank, "serve", RankResponse, *takes_json,
-        extra=body_of(RankRequest, example), kind=DirectRoute,
-    )  # fmt: skip
+    add("POST", RANK, rank, "serve", RankResponse, body=body_of(RankRequest, example), kind=DirectRoute)
     shown = {"id": "AAAAAWkZIDwK5...", "document": "sku-3"}
     ordered = {**shown, "action": "order", "value": "39.90", "event_id": "order-4711"}
     events = body_of((ClickEvent, ActionEvent, SeenEvent, event_batches.UBIEvent), [shown, ordered])
-    add(
-        "POST", "/v1/events", take_events, "ingest", event_batches.EventResults, *takes_json,
-        extra=events, kind=DirectRoute,
-    )  # fmt: skip
-    app.router.add_api_route(
-        BEACON, take_beacon, methods=["POST"], route_class_override=DirectRoute, response_model=None, openapi_extra=events,
-        responses={200: {"model": event_batches.EventResults}, **documented(*ANY, 422, *takes_json)},
-    )  # fmt: skip
+    results = event_batches.EventResults
+    add("POST", "/v1/events", take_events, "ingest", results, body=events, kind=DirectRoute)
+    add("POST", BEACON, take_beacon, None, results, body=events, kind=DirectRoute)
     add("GET", "/v1/trials", list_trials, "read", TrialList)
-    add("GET", "/v1/trials/{name}", get_trial, "read", TrialInfo)
-    add(
-        "PUT", "/v1/trials/{name}", put_trial, "admin", TrialInfo, 409, *takes_json,
-        extra=body_of(TrialConfig, {"method": "LogOpt()", "k": 10}),
-        responses={201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}},
-    )  # fmt: skip
-    add("POST", "/v1/trials/{name}/update", update, "admin", Fitted)
-    add(
-        "POST", "/v1/trials/{name}/stop", stop, "admin", TrialInfo, *takes_json,
-        extra=body_of(Stop, {"reason": "B is better", "show": "B"}, required=False),
-    )  # fmt: skip
-    add(
-        "POST", "/v1/trials/{name}/share", share, "admin", TrialInfo, *takes_json,
-        extra=body_of(NewShare, {"share": 0.1, "reason": "a day without complaints"}),
-    )  # fmt: skip
-    robot = {"unit": "user-17", "reason": "a robot: 500 searches an hour"}
+    add("GET", TRIAL, get_trial, "read", TrialInfo)
+    config = body_of(TrialConfig, {"method": "LogOpt()", "k": 10})
+    made = {201: {"model": TrialInfo, "description": "A new trial, or a new version of it"}}
+    add("PUT", TRIAL, put_trial, "admin", TrialInfo, 409, body=config, responses=made)
+    add("POST", f"{TRIAL}/update", update, "admin", Fitted)
+    end = body_of(Stop, {"reason": "B is better", "show": "B"}, required=False)
+    add("POST", f"{TRIAL}/stop", stop, "admin", TrialInfo, body=end)
+    larger = body_of(NewShare, {"share": 0.1, "reason": "a day without complaints"})
+    add("POST", f"{TRIAL}/share", share, "admin", TrialInfo, body=larger)
+    robot = body_of(Exclusion, {"unit": "user-17", "reason": "a robot: 500 searches an hour"})
     for what, do in (("exclude", exclude), ("include", include)):
-        add(
-            "POST", f"/v1/trials/{{name}}/{what}", do, "admin", History, *takes_json,
-            extra=body_of(Exclusion, robot),
-        )  # fmt: skip
-    asked = {"unit": "user-17", "reason": "asked for it, ticket 4711"}
-    add(
-        "POST", "/v1/trials/{name}/erase", erase, "admin", History, *takes_json,
-        extra=body_of(Erasure, asked),
-    )  # fmt: skip
-    add("DELETE", "/v1/trials/{name}", erase_trial, "admin", ErasedRows, 409)
-    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "What If-None-Match names"}}
-    add("GET", "/v1/trials/{name}/report", report, "read", Report, responses=unchanged)
+        add("POST", f"{TRIAL}/{what}", do, "admin", History, body=robot)
+    asked = body_of(Erasure, {"unit": "user-17", "reason": "asked for it, ticket 4711"})
+    add("POST", f"{TRIAL}/erase", erase, "admin", History, body=asked)
+    add("DELETE", TRIAL, erase_trial, "admin", ErasedRows, 409)
+    add("GET", f"{TRIAL}/report", report, "read", Report, responses={304: {"description": "What If-None-Match names"}})
     for file, kind in (("report.html", "text/html"), ("report.csv", "text/csv")):
-        add(
-            "GET", f"/v1/trials/{{name}}/{file}", report_file, "read", Health,
-            responses={200: {"content": {kind: {}}, "description": "The report as a file"}},
-        )  # fmt: skip
-    add(
-        "GET", "/metrics", show_metrics, "read", Health, responses={200: {"content": {"text/plain": {}}}},
-        of_all_trials=True,
-    )  # fmt: skip
+        content = {200: {"content": {kind: {}}, "description": "The report as a file"}}
+        add("GET", f"{TRIAL}/{file}", report_file, "read", Health, responses=content)
+    text: dict[int, dict[str, Any]] = {200: {"content": {"text/plain": {}}}}
+    add("GET", "/metrics", show_metrics, "read", Health, responses=text, of_all_trials=True)
+    health: dict[int | str, dict[str, Any]] = {200: {"model": Health}, **documented(*ANY)}
     for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
-        app.add_api_route(
-            path, endpoint, methods=["GET"], response_model=None,
-            responses={200: {"model": Health}, **documented(*ANY)},
-        )  # fmt: skip
+        app.add_api_route(path, endpoint, methods=["GET"], response_model=None, responses=health)
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -184,6 +158,10 @@ async def _trial(request: Request, name: str) -> Trial:
     return await asyncio.to_thread(trials.open, name) if trial is None else trial
 
 
+async def _info(request: Request, name: str) -> Response:
+    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+
+
 async def list_trials(request: Request) -> Response:
     """All trials that the key is for, each in the current version of its configuration, and what the key may do."""
     every: TrialList = await asyncio.to_thread(request.app.state.trials.all)
@@ -194,7 +172,7 @@ async def list_trials(request: Request) -> Response:
 async def get_trial(request: Request, name: Name) -> Response:
     """One trial, in the current version of its configuration."""
     await _trial(request, name)
-    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+    return await _info(request, name)
 
 
 async def put_trial(request: Request, name: NewName, new_version: NewVersion = False) -> Response:
@@ -205,8 +183,7 @@ async def put_trial(request: Request, name: NewName, new_version: NewVersion = F
     earlier version are that version again.
     All other options change in place; those that are not named stay as they are.
     """
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.body, limits.body_timeout)
+    raw = await _read_body(request)
     create = partial(request.app.state.trials.create, new_version=new_version)
     made, new = await asyncio.to_thread(create, name, _config(raw), who(request))
     return _json(made, 201 if new else 200)
@@ -227,9 +204,8 @@ async def rank(request: Request, name: Name) -> Response:
     If anything goes wrong inside, or the disk takes too long, this is A's list and ``fallback`` says why.
     """
     state = request.app.state
-    limits: Limits = state.limits
     trial = state.trials.opened.get(name) or await _trial(request, name)
-    raw = await read_body(request, limits.body, limits.body_timeout)
+    raw = await _read_body(request)
     try:
         asked = RANK_REQUEST.validate_json(raw)
     except ValidationError as problem:
@@ -238,7 +214,7 @@ async def rank(request: Request, name: Name) -> Response:
     search = Asked(
         asked.query, asked.a, asked.b, unit, asked.offset, asked.size, False, asked.segment, asked.covariates
     )
-    shown = await trial.showing.show_on_loop(search, limits.timeout)
+    shown = await trial.showing.show_on_loop(search, state.limits.timeout)
     state.metrics.ranked(name, shown.fallback)
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
@@ -248,9 +224,9 @@ async def take_events(request: Request) -> Response:
 
     The answer has a result for each and means that all of them are dealt with. On 429 and 503 send the whole batch again.
     """
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.body, limits.body_timeout)
-    return await _take(raw, request.app.state, limits.batch, lambda trial: may_use(request, trial.name))
+    state = request.app.state
+    raw = await _read_body(request)
+    return await _take(raw, state, state.limits.batch, lambda trial: may_use(request, trial.name))
 
 
 async def take_beacon(request: Request) -> Response:
@@ -259,9 +235,9 @@ async def take_beacon(request: Request) -> Response:
     JSON, also as text/plain, which browsers send without asking first. Events happen when they arrive, whatever they say, and
     are clicks, seen pages, and the actions that the service was started for.
     """
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.beacon_body, limits.body_timeout, or_text=True)
-    return await _take(raw, request.app.state, limits.beacon_batch, lambda _: True, public=True)
+    state = request.app.state
+    raw = await _read_body(request, state.limits.beacon_body, or_text=True)
+    return await _take(raw, state, state.limits.beacon_batch, lambda _: True, public=True)
 
 
 async def _take(
@@ -306,7 +282,7 @@ async def stop(request: Request, name: Name) -> Response:
     empty = request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers
     asked = Stop(reason="") if empty else await _read(request, Stop)
     await asyncio.to_thread(trial.stop, asked.reason, show=asked.show, who=who(request))
-    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+    return await _info(request, name)
 
 
 async def share(request: Request, name: Name) -> Response:
@@ -314,7 +290,7 @@ async def share(request: Request, name: Name) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, NewShare)
     await asyncio.to_thread(trial.set_share, asked.share, asked.reason, who=who(request))
-    return _json(await asyncio.to_thread(request.app.state.trials.info, name))
+    return await _info(request, name)
 
 
 async def exclude(request: Request, name: Name) -> Response:
@@ -332,11 +308,7 @@ async def erase(request: Request, name: Name) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Erasure)
     unit = None if asked.unit is None else str(asked.unit)
-    try:
-        await asyncio.to_thread(trial.erase, asked.reason, unit=unit, before=asked.before, who=who(request))
-    except ValueError as problem:
-        raise Refusal(422, str(problem)) from problem
-    return _json(History(history=tuple(await asyncio.to_thread(trial.history))))
+    return await _history(request, trial, partial(trial.erase, asked.reason, unit=unit, before=asked.before))
 
 
 async def erase_trial(request: Request, name: Name) -> Response:
@@ -345,13 +317,50 @@ async def erase_trial(request: Request, name: Name) -> Response:
     return _json(erased._asdict())
 
 
+async def _read_body(request: Request, limit: int | None = None, *, or_text: bool = False) -> bytes:
+    """Read the body, no further and no longer than allowed. Only JSON, so that no other site's form can post here, or text too.
+
+    A request that does not send its body in time gives up its place: 408, and the connection is closed.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
+        allowed = "application/json or text/plain" if or_text else "application/json"
+        raise Refusal(415, f"the body is {kind or 'of no type'}, must be {allowed}")
+    limits: Limits = request.app.state.limits
+    limit = limits.body if limit is None else limit
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > limit:
+        raise _too_large(limit)
+    body, more = b"", True
+    try:
+        async with asyncio.timeout(limits.body_timeout):
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise _too_large(limit)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        detail = f"the body did not arrive within {limits.body_timeout:g} s"
+        raise Refusal(408, detail, headers={"Connection": "close"}) from None
+    return body
+
+
+def _too_large(limit: int) -> Refusal:
+    """413. The connection stays open, and what is still to come of the body is thrown away: many clients read no answer before
+    they have sent everything, and would see nothing but a reset.
+    """
+    return Refusal(413, f"the body is larger than {limit:,} bytes")
+
+
 M = TypeVar("M", bound=BaseModel)
 
 
 async def _read(request: Request, model: type[M]) -> M:
     """The body of a request, checked."""
-    limits: Limits = request.app.state.limits
-    raw = await read_body(request, limits.body, limits.body_timeout)
+    raw = await _read_body(request)
     try:
         return model.model_validate_json(raw)
     except ValidationError as problem:
@@ -361,8 +370,13 @@ async def _read(request: Request, model: type[M]) -> M:
 async def _excluded(request: Request, name: str, do: Callable[..., object]) -> Response:
     trial = await _trial(request, name)
     asked = await _read(request, Exclusion)
+    return await _history(request, trial, partial(do, trial, str(asked.unit), asked.reason))
+
+
+async def _history(request: Request, trial: Trial, change: Callable[..., object]) -> Response:
+    """The history of a trial after a change."""
     try:
-        await asyncio.to_thread(do, trial, str(asked.unit), asked.reason, who=who(request))
+        await asyncio.to_thread(change, who=who(request))
     except ValueError as problem:
         raise Refusal(422, str(problem)) from problem
     return _json(History(history=tuple(await asyncio.to_thread(trial.history))))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import dataclass
 
-from starlette.requests import ClientDisconnect, Request
-
 from ranktrial import checks
-from ranktrial.service.problems import Refusal
 
 BURST = 5  # seconds' worth of an address's rate that may come at once
 
@@ -59,39 +55,3 @@ class Limits:
         checks.between("beacon_rate", self.beacon_rate, 0.1, 1e6)
         for name in ("body_timeout", "timeout", "write_timeout"):
             checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
-
-
-async def read_body(request: Request, limit: int, seconds: float, *, or_text: bool = False) -> bytes:
-    """Read the body, no further and no longer than allowed. Only JSON, so that no other site's form can post here, or text too.
-
-    A request that does not send its body in time gives up its place: 408, and the connection is closed.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json") and not (or_text and kind == "text/plain"):
-        allowed = "application/json or text/plain" if or_text else "application/json"
-        raise Refusal(415, f"the body is {kind or 'of no type'}, must be {allowed}")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared) > limit:
-        raise too_large(limit)
-    body, more = b"", True
-    try:
-        async with asyncio.timeout(seconds):
-            while more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                body += message.get("body", b"")
-                if len(body) > limit:
-                    raise too_large(limit)
-                more = message.get("more_body", False)
-    except TimeoutError:
-        detail = f"the body did not arrive within {seconds:g} s"
-        raise Refusal(408, detail, headers={"Connection": "close"}) from None
-    return body
-
-
-def too_large(limit: int) -> Refusal:
-    """413. The connection stays open, and what is still to come of the body is thrown away: many clients read no answer before
-    they have sent everything, and would see nothing but a reset.
-    """
-    return Refusal(413, f"the body is larger than {limit:,} bytes")

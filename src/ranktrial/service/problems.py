@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -11,13 +12,17 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from ranktrial.store.base import Overloaded
+from ranktrial.service.report_process import ReportFailed
+from ranktrial.store.base import Overloaded, StoreError
 from ranktrial.texts import shown
 
 LONGEST_PLACE = 120  # characters of method and path that an answer repeats
 MEDIA_TYPE = "application/problem+json"
+CLIENT_CLOSED_REQUEST = 499  # as nginx has it; nobody reads the answer but metrics and log
+log = logging.getLogger("ranktrial.service")
 KINDS = {
     400: "not-json",
     401: "no-key",
@@ -111,33 +116,31 @@ def response(refusal: Refusal) -> Response:
     return Response(to_json(content), status, dict(refusal.headers or {}), MEDIA_TYPE)
 
 
-async def on_refusal(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Refusal)
-    return response(problem)
+async def on_problem(request: Request, problem: Exception) -> Response:
+    """The answer to an exception: a problem document. What nobody has foreseen is logged with its traceback.
 
-
-async def on_store_error(_: Request, problem: Exception) -> Response:
-    if isinstance(problem, Overloaded):
-        return response(overloaded(str(problem)))
-    return response(not_stored(f"not stored: {str(problem) or 'the store did not answer in time'}"))
-
-
-async def on_report_failed(_: Request, problem: Exception) -> Response:
-    return response(Refusal(500, f"there is no report: {problem}"))
-
-
-async def on_invalid(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RequestValidationError)
-    return response(invalid(problem))
-
-
-async def on_http_error(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    place = shown(f"{request.method} {request.scope['path']}", LONGEST_PLACE)
-    detail = {404: f"there is nothing at {place}", 405: f"{place} is not possible"}.get(
-        problem.status_code, str(problem.detail)
-    )
-    return response(Refusal(problem.status_code, detail, headers=problem.headers))
+    A client that did not wait for its answer is no fault.
+    """
+    path = request.scope["path"]
+    match problem:
+        case Refusal():
+            return response(problem)
+        case RequestValidationError():
+            return response(invalid(problem))
+        case HTTPException(status_code=status):
+            place = shown(f"{request.method} {path}", LONGEST_PLACE)
+            details = {404: f"there is nothing at {place}", 405: f"{place} is not possible"}
+            return response(Refusal(status, details.get(status, str(problem.detail)), headers=problem.headers))
+        case ReportFailed():
+            return response(Refusal(500, f"there is no report: {problem}"))
+        case Overloaded():
+            return response(overloaded(str(problem)))
+        case StoreError() | TimeoutError():
+            return response(not_stored(f"not stored: {str(problem) or 'the store did not answer in time'}"))
+        case ClientDisconnect():
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+    log.error("fault", exc_info=problem, extra={"path": shown(path, 200)})
+    return response(Refusal(500, "a fault of the service; its log says more"))
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

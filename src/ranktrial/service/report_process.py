@@ -182,7 +182,7 @@ def _portable(problem: Exception) -> Exception:
 
 
 class Reporter:
-    """What was read of the trials of a store that were asked for."""
+    """Trials of a store, as far as this process was asked for them."""
 
     def __init__(self, place: str | Path) -> None:
         self._place = place

@@ -43,7 +43,7 @@ class Analysed(NamedTuple):
 
 
 class Learning:
-    """What this process has read and worked out of the trials of a store; usable from any thread.
+    """Logs and analyses of the trials of a store, in this process; usable from any thread.
 
     Args:
         store: Where the trials are kept.

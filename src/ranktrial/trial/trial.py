@@ -111,7 +111,7 @@ class Trial:
             warm_up()
         self._closing = threading.Event()
         self.supervisor = Supervisor(store, self.name, webhooks, clock, self.watcher.report, self._closing)
-        self._threads = [every_second(part, self._closing) for part in (self.watcher, self.supervisor)]
+        self._threads = [every_second(task, self._closing) for task in (self.watcher, self.supervisor)]
         if background:
             self.showing.attributes.traffic  # noqa: B018 (counted now, so that no search has to wait for it)
             for thread in self._threads:
@@ -189,7 +189,7 @@ class Trial:
 
     @property
     def config(self) -> TrialConfig:
-        """Its configuration, as far as this process knows."""
+        """Configuration of this version, as far as this process knows."""
         return self.state.config
 
     @property

@@ -78,23 +78,23 @@ class Watcher:
             self._judge.forget()
 
 
-class Part(Protocol):
-    """Part of a trial that has something to do every second."""
+class BackgroundTask(Protocol):
+    """Task that has a step to take every second."""
 
     def step(self) -> None: ...
     def failed(self, problem: Exception) -> None: ...
 
 
-def every_second(part: Part, closing: threading.Event) -> threading.Thread:
+def every_second(task: BackgroundTask, closing: threading.Event) -> threading.Thread:
     """Thread that takes a step every second, whatever goes wrong, until a trial is closed."""
 
     def run() -> None:
         while not closing.wait(1.0):
             try:
-                part.step()
+                task.step()
             except Exception as problem:
                 if closing.is_set():  # a refit ends with the service, and is due again when it starts
                     return
-                part.failed(problem)
+                task.failed(problem)
 
-    return threading.Thread(target=run, name=f"ranktrial-{type(part).__name__.lower()}", daemon=True)
+    return threading.Thread(target=run, name=f"ranktrial-{type(task).__name__.lower()}", daemon=True)

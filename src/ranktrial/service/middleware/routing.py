@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class RouteMatch(NamedTuple):
     purpose: Purpose
     route: Route | None = None
     parameters: dict[str, str] = {}  # noqa: RUF012 (never changed)
-    methods: frozenset[str] = frozenset()
+    methods: Collection[str] = ()
 
 
 NOTHING = RouteMatch(Purpose.NOTHING)
@@ -60,38 +60,30 @@ class Routes:
     """All routes of an application, by path and method."""
 
     def __init__(self, routes: Iterable[object]) -> None:
-        by_path: dict[str, list[Route]] = {}
+        by_path: dict[str, tuple[Purpose, dict[str, Route]]] = {}
+        patterns: dict[str, re.Pattern[str]] = {}
         for route in routes:
             if isinstance(route, Route):
-                by_path.setdefault(route.path, []).append(route)
-        self._fixed = {path: _Path(some) for path, some in by_path.items() if not some[0].param_convertors}
-        self._patterns = [
-            (some[0].path_regex.fullmatch, _Path(some)) for path, some in by_path.items() if path not in self._fixed
-        ]
+                _, by_method = by_path.setdefault(route.path, (PURPOSES.get(route.path, Purpose.OTHER), {}))
+                for method in route.methods or ():
+                    by_method.setdefault(method, route)
+                if route.param_convertors:
+                    patterns[route.path] = route.path_regex
+        self._fixed = {path: there for path, there in by_path.items() if path not in patterns}
+        self._patterns = [(pattern, by_path[path]) for path, pattern in patterns.items()]
 
     def asked(self, method: str, path: str) -> RouteMatch:
         """Find what a request is for."""
         found, parameters = self._fixed.get(path), {}
         if found is None:
-            for matching, there in self._patterns:
-                if (match := matching(path)) is not None:
+            for pattern, there in self._patterns:
+                if (match := pattern.fullmatch(path)) is not None:
                     found, parameters = there, match.groupdict()
                     break
             else:
                 return NOTHING
-        return RouteMatch(found.purpose, found.by_method.get(method), parameters, found.methods)
-
-
-class _Path:
-    """Routes of one path, by method."""
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self.purpose = PURPOSES.get(routes[0].path, Purpose.OTHER)
-        self.by_method: dict[str, Route] = {}
-        for route in routes:
-            for method in route.methods or ():
-                self.by_method.setdefault(method, route)
-        self.methods = frozenset(self.by_method)
+        purpose, by_method = found
+        return RouteMatch(purpose, by_method.get(method), parameters, by_method.keys())
 
 
 class RoutingMiddleware:
