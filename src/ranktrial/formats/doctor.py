@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,86 +49,82 @@ class Examination:
     """All findings on a log, and its click rates by rank."""
 
     findings: tuple[Finding, ...]
-    rates: tuple[tuple[int, float, float], ...]
-    source: LogSource | None
+    rates: tuple[tuple[int, float, float], ...] = ()
+    source: LogSource | None = None
 
     @property
     def sound(self) -> bool:
         return all(finding.status != "fail" for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        ranks = [{"rank": rank, "shown": shown, "clicks": clicks} for rank, shown, clicks in self.rates]
-        told = {"sound": self.sound, "findings": [asdict(one) for one in self.findings], "ranks": ranks}
-        if self.uses:
-            told["rows"] = [asdict(one) for one in self.uses]
-        return told
 
     @property
     def uses(self) -> tuple[Use, ...]:
         """Uses of the rows, where the format has rows of several kinds."""
         return () if self.source is None else self.source.uses
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        ranks = [{"rank": rank, "shown": shown, "clicks": clicks} for rank, shown, clicks in self.rates]
+        told = {"sound": self.sound, "findings": [asdict(one) for one in self.findings], "ranks": ranks}
+        return told | ({"rows": [asdict(one) for one in self.uses]} if self.uses else {})
+
 
 def examine(path: str | Path | IntoFrame, **options: Any) -> Examination:
     """Look at a log; options are those of ``read_source``. A log with wrong rows is looked at without them."""
-    findings: list[Finding] = []
     try:
         source = read_source(path, **options)
+        read = [Finding("pass", "rows", f"{source.rows:,} rows, read as {source.format}; none is wrong")]
     except FormatError as problem:
-        findings.append(Finding("fail", "rows", str(problem)))
+        read = [Finding("fail", "rows", str(problem))]
         try:
             source = read_source(path, **{**options, "skip": True, "connection": open_duckdb()})
         except (FormatError, duckdb.Error):
-            return Examination(tuple(findings), (), None)
-        findings.append(
-            Finding("note", "without them", f"{source.skipped:,} wrong rows; all that follows is about the others")
-        )
+            return Examination(tuple(read))
+        left_out = f"{source.skipped:,} wrong rows; all that follows is about the others"
+        read.append(Finding("note", "without them", left_out))
     except OSError as problem:
-        return Examination((Finding("fail", "file", str(problem)),), (), None)
-    else:
-        findings.append(Finding("pass", "rows", f"{source.rows:,} rows, read as {source.format}; none is wrong"))
-    if source.uses:
-        findings += _used(source)
-    numbers = _numbers(source)
-    if not numbers["results"]:
-        return Examination((*findings, Finding("fail", "contents", "no results")), (), source)
-    findings.append(_contents(source, numbers))
-    if source.kind in (TRIAL, PAGES):
-        findings += [*_pages(source), *_measured(source)]
-    findings.append(_bias(source))
-    if source.kind == PAGES:
-        findings += _learning(source)
-    if source.kind == TRIAL:
-        findings += _two_rankers(source)
-    else:
-        findings.append(_no_lists(source))
-    findings.append(_third(source))
+        return Examination((Finding("fail", "file", str(problem)),))
     rates = source.connection.execute(
         f"SELECT rank, sum(shown), sum(clicked) FROM {results_of(source)} GROUP BY rank ORDER BY rank"
     ).fetchall()
-    return Examination(tuple(findings), tuple((int(r), float(n), float(c)) for r, n, c in rates), source)
+    return Examination((*read, *_findings(source)), tuple((int(r), float(n), float(c)) for r, n, c in rates), source)
+
+
+def _findings(source: LogSource) -> Iterator[Finding]:
+    """All findings on the rows of a log that are right."""
+    if source.uses:
+        yield from _used(source)
+    results, shows, clicks, queries, documents = _one(
+        source,
+        "SELECT count(*), coalesce(sum(shown), 0), coalesce(sum(clicked), 0), count(DISTINCT query), "
+        f"count(DISTINCT (query, document)) FROM {results_of(source)}",
+    )
+    if not results:
+        yield Finding("fail", "contents", "no results")
+        return
+    told = f"{shows:,.0f} shows and {clicks:,.0f} clicks on {documents:,} documents of {queries:,} queries"
+    yield _contents(source, f"{told}, at ranks 1 to {source.k}", bool(clicks))
+    if source.kind in (TRIAL, PAGES):
+        yield from _pages(source)
+        yield from _measured(source)
+    yield _bias(source)
+    if source.kind == PAGES:
+        yield from _learning(source)
+    if source.kind == TRIAL:
+        yield from _two_rankers(source)
+    else:
+        text = (
+            "the log does not say what two rankers would have shown. For each search log both lists (a, b), what was shown and "
+            "what was clicked: then an ordinary A/B test needs several times fewer searches"
+        )
+        yield Finding("note" if source.kind == ITEMS else "warn", "two rankers", text)
+    yield _third(source)
 
 
 def _one(source: LogSource, query: str) -> tuple[Any, ...]:
     return tuple(source.connection.execute(query).fetchall()[0])
 
 
-def _numbers(source: LogSource) -> Mapping[str, float]:
-    names = ("results", "shows", "clicks", "queries", "documents")
-    found = _one(
-        source,
-        "SELECT count(*), coalesce(sum(shown), 0), coalesce(sum(clicked), 0), count(DISTINCT query), "
-        f"count(DISTINCT (query, document)) FROM {results_of(source)}",
-    )
-    return dict(zip(names, (float(value) for value in found)))
-
-
-def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
-    told = (
-        f"{numbers['shows']:,.0f} shows and {numbers['clicks']:,.0f} clicks on {numbers['documents']:,.0f} documents of "
-        f"{numbers['queries']:,.0f} queries, at ranks 1 to {source.k}"
-    )
+def _contents(source: LogSource, told: str, clicked: bool) -> Finding:
     if source.kind in (TRIAL, PAGES):
         pages, units, days, first, last = _one(
             source, "SELECT count(*), count(DISTINCT unit), count(DISTINCT day), min(day), max(day) FROM impressions"
@@ -136,24 +132,20 @@ def _contents(source: LogSource, numbers: Mapping[str, float]) -> Finding:
         when = f"on {first}" if days == 1 else f"on {days:,} days from {first} to {last}"
         when = when if first.year > LINES else "without times"
         told = f"{pages:,} searches of {units:,} visitors {when}: {told}"
-    return Finding(
-        "pass" if numbers["clicks"] else "fail",
-        "contents",
-        told if numbers["clicks"] else f"{told}: nothing was clicked",
-    )
+    return Finding("pass", "contents", told) if clicked else Finding("fail", "contents", f"{told}: nothing was clicked")
 
 
 def _used(source: LogSource) -> Iterator[Finding]:
     """Findings on the searches, clicks, carts and orders of a log of several kinds of rows, and on its other events."""
     clicks = [one for one in source.uses if one.kind in source.actions]
     values = [one for one in source.uses if one.kind in VALUES and one.kind not in source.actions]
-    yield _share("searches", source.searches, again=())
+    yield _share("searches", source.searches, again=False)
     if clicks:
-        yield _share("clicks", clicks, again=(AGAIN,))
+        yield _share("clicks", clicks)
     else:
         yield Finding("fail", "clicks", f"there is no event {' or '.join(source.actions)}: --action names others")
     if values:
-        yield _share("carts and orders", values, again=(AGAIN,))
+        yield _share("carts and orders", values)
     other = Counter[str]()
     for one in source.uses:
         other[one.kind] += one.count if one.use == NO_USE else 0
@@ -167,11 +159,11 @@ def _used(source: LogSource) -> Iterator[Finding]:
         yield Finding("note", "lists", text)
 
 
-def _share(name: str, uses: Sequence[Use], again: Sequence[str]) -> Finding:
+def _share(name: str, uses: Sequence[Use], *, again: bool = True) -> Finding:
     """Finding on how many were used and why the others were not; those that only repeat another do not count against it."""
     count = sum(one.count for one in uses)
     used = sum(one.count for one in uses if one.used)
-    fine = sum(one.count for one in uses if one.used or one.use in again)
+    fine = sum(one.count for one in uses if one.used or (again and one.use == AGAIN))
     told = f"{used:,} of {count:,} {name} are used"
     kinds = [f"{one.use} ({one.count:,})" for one in uses if one.used]
     if len(kinds) > 1:
@@ -203,21 +195,19 @@ def _pages(source: LogSource) -> Iterator[Finding]:
         yield Finding("warn", "visitors", text)
 
 
-def _measured(source: LogSource) -> list[Finding]:
+def _measured(source: LogSource) -> Iterator[Finding]:
     """Findings on attributes of searches, on what is known of visitors, and on events after searches."""
-    found = [
-        Finding("note", f"attribute {name}", f"values {', '.join(values)}; all others count as other")
-        for name, values in source.latest.attributes.attributes
-    ]
-    found += [_covariate(source, name) for name in source.latest.covariates]
+    for name, values in source.latest.attributes.attributes:
+        yield Finding("note", f"attribute {name}", f"values {', '.join(values)}; all others count as other")
+    for name in source.latest.covariates:
+        yield _covariate(source, name)
     rows = source.connection.execute(
         "SELECT action, count(*), sum(amount) / 1000000 FROM events WHERE action <> 'click' GROUP BY action "
         "ORDER BY count(*) DESC, action"
     ).fetchall()
-    told = ", ".join(
-        f"{count:,} {action}" + (f" worth {amount:,.2f}" if amount else "") for action, count, amount in rows
-    )
-    return [*found, Finding("note", "events", f"{told}: for metrics (estimate --metric)")] if rows else found
+    if rows:
+        told = (f"{count:,} {action}" + (f" worth {amount:,.2f}" if amount else "") for action, count, amount in rows)
+        yield Finding("note", "events", f"{', '.join(told)}: for metrics (estimate --metric)")
 
 
 def _covariate(source: LogSource, name: str) -> Finding:
@@ -230,15 +220,13 @@ def _covariate(source: LogSource, name: str) -> Finding:
     )
     told = f"known of {known:,} of {units:,} visitors, mean {mean:.4g}, standard deviation {spread:.3g}"
     if not known or not spread:
-        return Finding(
-            "warn", f"covariate {name}", f"{told}: it tells nobody from others, and nothing is adjusted by it"
-        )
-    if changed:
+        told += ": it tells nobody from others, and nothing is adjusted by it"
+    elif changed:
         told += (
             f"; it changes between searches of {changed:,} of them. It must be known before the trial: what can have come of "
             "it makes estimates wrong. The value of the first search counts"
         )
-    return Finding("warn" if changed else "note", f"covariate {name}", told)
+    return Finding("note" if known and spread and not changed else "warn", f"covariate {name}", told)
 
 
 def _bias(source: LogSource) -> Finding:
@@ -247,11 +235,11 @@ def _bias(source: LogSource) -> Finding:
     try:
         bias = position_bias(source)
     except NotIdentifiable as refusal:
-        return Finding(
-            "fail", "position bias",
+        text = (
             f"it cannot be told from relevance: {refusal}. Show the same document at several ranks of the same query: swap "
-            "neighbours on a part of the traffic, or run a trial",
-        )  # fmt: skip
+            "neighbours on a part of the traffic, or run a trial"
+        )
+        return Finding("fail", "position bias", text)
     usable = bias.theta[1:] > 0
     relative = np.divide(bias.standard_error[1:], bias.theta[1:], out=np.full(bias.k - 1, np.inf), where=usable)
     worst = int(np.nanargmax(relative)) if not np.isnan(relative).all() else 0
@@ -317,36 +305,28 @@ def _two_rankers(source: LogSource) -> Iterator[Finding]:
     yield Finding("fail" if chance < UNLIKELY else "pass", "A/B traffic", told)
 
 
-def _no_lists(source: LogSource) -> Finding:
-    told = (
-        "the log does not say what two rankers would have shown. For each search log both lists (a, b), what was shown and "
-        "what was clicked: then an ordinary A/B test needs several times fewer searches"
-    )
-    return Finding("warn" if source.kind != ITEMS else "note", "two rankers", told)
-
-
 def _third(source: LogSource) -> Finding:
     """Finding on whether the log can value rankers that did not take part."""
     if source.kind == ITEMS:
         low, high = _one(source, "SELECT min(propensity), max(propensity) FROM items")
-        return Finding(
-            "pass", "a third ranker",
+        text = (
             f"every result has its propensity, {low:.3g} to {high:.3g}: any two rankers can be evaluated on the ranks that "
-            f"were drawn (ranktrial estimate LOG --a A.run --b B.run). A click can weigh up to {1 / low:,.0f}",
-        )  # fmt: skip
-    if source.kind == TRIAL:
+            f"were drawn (ranktrial estimate LOG --a A.run --b B.run). A click can weigh up to {1 / low:,.0f}"
+        )
+    elif source.kind == TRIAL:
         rankings, covered = _one(
             source,
             """SELECT avg(len(list_filter(probabilities, lambda p: p > 0))), avg(len(list_distinct(list_filter(rankings,
             lambda s: s > 0))) / len(documents)) FROM designs""",
         )
-        return Finding(
-            "pass", "a third ranker",
+        text = (
             f"the rankings that could be shown are known: {rankings:.3g} for a search on average, with {covered:.0%} of the "
-            "candidates. Rankers that show only these candidates can be evaluated (--a A.run --b B.run)",
-        )  # fmt: skip
-    return Finding(
-        "warn", "a third ranker",
-        "no: the log does not say with what probability anything was shown. Log the rankings that could have been shown with "
-        "their probabilities (rankings), or the probability of each result at its rank (propensity), and let them be random",
-    )  # fmt: skip
+            "candidates. Rankers that show only these candidates can be evaluated (--a A.run --b B.run)"
+        )
+    else:
+        text = (
+            "no: the log does not say with what probability anything was shown. Log the rankings that could have been shown "
+            "with their probabilities (rankings), or the probability of each result at its rank (propensity), and let them be "
+            "random"
+        )
+    return Finding("pass" if source.kind in (ITEMS, TRIAL) else "warn", "a third ranker", text)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ranktrial.config import TrialConfig
 from ranktrial.covariates import as_json, unpacked
-from ranktrial.formats.layout import DESIGNS, EVENTS, IMPRESSIONS, LogFolder, confine, literal, open_duckdb, quoted
+from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder, confine, literal, make_table, open_duckdb, quoted
 from ranktrial.log.designs import Design, sound_designs
 from ranktrial.metrics import CLICK
 from ranktrial.store.base import ConfigVersion
@@ -115,13 +115,12 @@ class _NewRows:
         confine(self.db, folder.path)
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")
         self.db.execute("CREATE TABLE voids (impression VARCHAR)")
-        self.db.execute(f"CREATE TABLE events ({', '.join(f'{name} {kind}' for name, (kind, _) in EVENTS.items())})")
         self.db.execute(
             "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT, "
             "segment VARCHAR, covariates VARCHAR)"
         )
-        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DESIGNS.items())
-        self.db.execute(f"CREATE TABLE designs (id BIGINT, {columns})")
+        make_table(self.db, "events")
+        make_table(self.db, "designs", id="BIGINT")
 
     def __enter__(self) -> _NewRows:
         return self
@@ -134,74 +133,68 @@ class _NewRows:
 
     def read(self, store: Store, progress: Progress | None) -> None:
         """Clicks and events first: an impression that is stored before them is then never missed."""
-        position, version = self.position, self.version.id
         if (waiting := self._waiting).exists():
             table = f"read_parquet({quoted(literal(waiting))})"
             self.db.execute(f"INSERT INTO clicks SELECT impression, document FROM {table} WHERE document IS NOT NULL")
             self.db.execute(f"INSERT INTO voids SELECT impression FROM {table} WHERE document IS NULL")
-        for clicks in _blocks(store.clicks(version, position["click"])):
-            position["click"] = clicks[-1].id
+        for clicks in self._new("click", store.clicks):
             in_time = [row for row in clicks if not row.late]
-            self._add(
-                "clicks", impression=[row.key.hex() for row in in_time], document=[row.document for row in in_time]
-            )
-            timed = [(row.key, row.document, CLICK, 0, row.time) for row in in_time if row.time]
-            self._add_events(timed)
-        for events in _blocks(store.events(version, position["event"])):
-            position["event"] = events[-1].id
+            self._add("clicks", impression=_ids(in_time), document=[row.document for row in in_time])
+            self._add_events([(row.key, row.document, CLICK, 0, row.time) for row in in_time if row.time])
+        for events in self._new("event", store.events):
             self._add_events([row[1:] for row in events])
-        for voids in _blocks(store.voids(version, position["void"])):
-            position["void"] = voids[-1].id
-            self._add("voids", impression=[row.key.hex() for row in voids])
-        for rows in _blocks(store.impressions(version, position["impression"])):
-            position["impression"] = rows[-1].id
-            columns: dict[str, list[Any]] = {
-                name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")
-            }
+        for voids in self._new("void", store.voids):
+            self._add("voids", impression=_ids(voids))
+        for rows in self._new("impression", store.impressions):
+            columns = {name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")}
             if self.segments:
                 columns["segment"] = [self.told(row.segment) for row in rows]
             if self.covariates:
                 known = unpacked([row.covariates for row in rows], len(self.covariates))
                 columns["covariates"] = as_json(self.covariates, known)
-            self._add(
-                "fresh", impression=[row.key.hex() for row in rows], design_id=[row.design for row in rows], **columns
-            )
-            stored = {
-                id
-                for (id,) in self._rows(
-                    "SELECT id FROM designs WHERE id IN (SELECT unnest(?))", [sorted({row.design for row in rows})]
-                )
-            }
-            self._add_designs(store, sorted({row.design for row in rows} - stored))
+            self._add("fresh", impression=_ids(rows), design_id=[row.design for row in rows], **columns)
+            self._add_designs(store, {row.design for row in rows})
             if progress is not None:
                 progress(len(rows))
+
+    def _new(self, what: str, stored: Callable[[int, int], Iterable[Any]]) -> Iterator[list[Any]]:
+        """Rows of the store since the last run, in blocks."""
+        rows = iter(stored(self.version.id, self.position[what]))
+        while block := list(islice(rows, BLOCK)):
+            self.position[what] = block[-1].id
+            yield block
 
     def _add_events(self, rows: list[tuple[Any, ...]]) -> None:
         """Rows of key, document, action, amount and time."""
         if rows:
             key, document, action, amount, moment = map(list, zip(*rows))
-            version = [self.version.number] * len(rows)
             self._add(
-                "events", version=version, impression=[one.hex() for one in key], document=document, action=action,
-                amount=amount, time=moment,
+                "events", version=[self.version.number] * len(rows), impression=[one.hex() for one in key],
+                document=document, action=action, amount=amount, time=moment,
             )  # fmt: skip
 
     def _values(self, code: int) -> str:
         """Attributes and values that a code stands for, as JSON."""
         return json.dumps(self.segments.decoded(code if code < self.segments.size else 0))
 
-    def _add_designs(self, store: Store, ids: list[int]) -> None:
-        sound = sound_designs(store.designs(ids))  # impressions of others are counted as damaged
+    def _add_designs(self, store: Store, ids: set[int]) -> None:
+        """Designs that are not there yet; impressions of unsound ones are counted as damaged."""
+        stored = {id for (id,) in self._rows("SELECT id FROM designs WHERE id IN (SELECT unnest(?))", [sorted(ids)])}
+        sound = sound_designs(store.designs(sorted(ids - stored)))
         texts = [(id, *map(str, design_columns(design, self.k))) for id, design in sound.items()]
         if texts:
             names = ("id", *(name for name in DESIGNS if name not in ("version", "plain")))
             self._add("designs", **{name: list(column) for name, column in zip(names, zip(*texts))})
 
     def _add(self, table: str, **columns: list[Any]) -> None:
-        """Rows given by column; lists are given as JSON."""
+        """Rows given by column; lists of designs are given as JSON."""
         self.db.register("block", {name: _array(values) for name, values in columns.items()})
-        values = ", ".join((_CASTS.get(name, "{}") if table == "designs" else "{}").format(name) for name in columns)
-        self.db.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM block")
+        casts = {name: DESIGNS[name][0] for name in columns if table == "designs" and name in DESIGNS}
+        values = ", ".join(
+            f"CAST(CAST({name} AS JSON) AS {casts[name]}) AS {name}" if casts.get(name, "").endswith("[]") else name
+            for name in columns
+        )
+        self.db.execute(f"INSERT INTO {table} BY NAME SELECT {values} FROM block")
         self.db.unregister("block")
 
     # --- into the folder ----------------------------------------------------------------------------------------------
@@ -295,10 +288,6 @@ class _NewRows:
         return int(self._rows(statement)[0][0])
 
 
-# SQL of the columns of designs that are lists, which are given as JSON.
-_CASTS = {name: f"CAST(CAST({{}} AS JSON) AS {kind})" for name, (kind, _) in DESIGNS.items() if kind.endswith("[]")}
-
-
 def design_columns(design: Design, k: int) -> Iterator[Any]:
     """Design, query, a, b, documents, rank_a, rank_b, rankings, probabilities; lists as JSON."""
     documents = design.documents
@@ -314,11 +303,10 @@ def design_columns(design: Design, k: int) -> Iterator[Any]:
     yield design.weights.tolist()
 
 
+def _ids(rows: list[Any]) -> list[str]:
+    """Ids of the impressions of rows."""
+    return [row.key.hex() for row in rows]
+
+
 def _array(values: list[Any]) -> Any:
     return np.array(values, object if values and isinstance(values[0], str | None) else np.int64)
-
-
-def _blocks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    stream = iter(rows)
-    while some := list(islice(stream, BLOCK)):
-        yield some
