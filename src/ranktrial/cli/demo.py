@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import ProxyHandler, build_opener
 
 import numpy as np
 import typer
@@ -32,6 +31,7 @@ from ranktrial.paper.data import yahoo_like
 from ranktrial.rankings import Pair
 from ranktrial.report.schema import Report
 from ranktrial.seeds import children, generator
+from ranktrial.trial import Trial
 from ranktrial.users import position_based, rank_decay
 
 NAME = "demo"
@@ -87,20 +87,20 @@ class SimulatedSite:
 
 
 @contextmanager
-def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The service as a process of its own on a free port, ready for requests; it ends with the block."""
+def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The service as a process of its own on a free port, ready for requests at the address given; it ends with the block."""
     with closing(socket.socket()) as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
-    log = store.with_suffix(".log")
+    log, address = store.with_suffix(".log"), f"http://{HOST}:{port}/"
     command = [sys.executable, "-c", "from ranktrial.cli import main; main()", "serve", str(store)]
     with log.open("wb") as text:
         process = subprocess.Popen([*command, "--host", HOST, "--port", str(port)], stdout=text, stderr=text)
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else nothing would end the process
     try:
         with progress_bar("starting the service, which compiles the first time"):
-            _wait_until_ready(process, port, log)
-        yield process, port
+            _wait_until_ready(process, address, log)
+        yield process, address
     finally:
         process.terminate()
         try:
@@ -111,33 +111,19 @@ def service(store: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     end = time.monotonic() + COMPILING
     while time.monotonic() < end:
         if process.poll() is not None:
             raise OSError(f"the service did not start: {log.read_text(errors='replace').strip()[-500:]}")
-        try:
-            ask(port, "GET", "readyz")
+        with suppress(OSError, HTTPException), DIRECTLY.open(f"{address}readyz", timeout=PATIENCE):
             return
-        except (OSError, HTTPException):
-            time.sleep(0.2)
+        time.sleep(0.2)
     raise OSError(f"the service was not ready after {COMPILING:g} s, see {log}")
 
 
-def ask(port: int, method: str, path: str, body: object = None) -> Any:
-    """The service's answer; anything but a success is an OSError."""
-    content = None if body is None else json.dumps(body).encode()
-    request = Request(f"{_address(port)}{path}", content, {"Content-Type": "application/json"}, method=method)
-    try:
-        with DIRECTLY.open(request, timeout=PATIENCE) as answer:
-            return json.load(answer)
-    except HTTPError as problem:
-        detail = problem.read(500).decode(errors="replace")
-        raise OSError(f"{method} {path} was answered {problem.code}: {detail}") from None
-
-
-def visit(site: SimulatedSite, client: Client, visitors: range, seed: int) -> None:
-    """Send visitors to the service: each searches once, looks and clicks."""
+def visit(site: SimulatedSite, client: Client, visitors: range, seed: int) -> int:
+    """Send visitors to the service, each of whom searches once, looks and clicks; the number of the last, from 1."""
     for visitor in visitors:
         random = generator(np.random.SeedSequence([seed, visitor]))
         query = int(random.integers(len(site.a)))
@@ -147,16 +133,7 @@ def visit(site: SimulatedSite, client: Client, visitors: range, seed: int) -> No
             client.click(shown.id, document)
     if not client.flush(PATIENCE) or client.fallbacks or client.lost:
         raise OSError(f"the service did not answer: {client.waiting} clicks wait, {dict(client.fallbacks)}")
-
-
-def run(site: SimulatedSite, port: int, impressions: int, seed: int, tell: Callable[[int, Any], None]) -> None:
-    """Send all visitors, some at a time; ``tell`` gets the number so far and, now and then, the report."""
-    blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
-    looks = [impressions // 2**halves for halves in range(1, 5)]
-    with ThreadPoolExecutor(CONNECTIONS) as pool, Client(_address(port), timeout=PATIENCE) as client:
-        for block, _ in zip(blocks, pool.map(lambda block: visit(site, client, block, seed), blocks)):
-            due = any(block.start < look <= block.stop < impressions for look in looks)
-            tell(block.stop, ask(port, "GET", f"v1/trials/{NAME}/report") if due else None)
+    return visitors.stop
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------
@@ -185,51 +162,58 @@ def demo_command(
         raise ValueError(f"--out: {store} exists already, choose another folder")
     tell = (lambda _: None) if as_json else say
     site = SimulatedSite.make(seed=seed)
-    with service(store) as (process, port):
-        report = _trial(site, port, store, impressions, seed, tell)
+    options: dict[str, Any] = {
+        "method": "LogOpt()",
+        "k": len(site.theta),
+        "seed": seed,
+        "names": ("less noise", "more noise"),
+    }
+    Trial.create(store, NAME, background=False, compile=False, **options).close()
+    with service(store) as (process, address):
+        tell(f"{len(site.a)} queries, two rankers; in truth B - A is {-site.delta:+.4f} clicks per search.")
+        tell(f"Live page: {address}\n")
+        report = _visited(site, address, store, impressions, seed, tell)
         report.to_html(html)
         if as_json:
-            print(json.dumps({**_result(site, report), "html": str(html), "address": _address(port)}, indent=2))
-        tell(f"\n{_against_truth(site, report)}\nThe report: {html}")
+            print(json.dumps({**_result(site, report), "html": str(html), "address": address}, indent=2))
+        better, inside = "A" if site.delta > 0 else "B", -site.delta in report.interval
+        where = f"{'inside' if inside else 'outside'} the interval {report.interval}"
+        told = where if np.isfinite(report.interval.low) else "there is no interval yet"
+        tell(f"\nIn truth B - A is {-site.delta:+.4f}, {better} is better: {told}.\nThe report: {html}")
         if keep:
-            tell(f"The live page stays at {_address(port)} until Ctrl-C.")
+            tell(f"The live page stays at {address} until Ctrl-C.")
             with suppress(KeyboardInterrupt):
                 process.wait()
 
 
-def _trial(
-    site: SimulatedSite, port: int, store: Path, impressions: int, seed: int, say: Callable[[str], None]
+def _visited(
+    site: SimulatedSite, address: str, store: Path, impressions: int, seed: int, tell: Callable[[str], None]
 ) -> Report:
-    """Run the trial, from the first request to the report."""
-    config = {"method": "LogOpt()", "k": len(site.theta), "seed": seed, "names": ["less noise", "more noise"]}
-    ask(port, "PUT", f"v1/trials/{NAME}", config)
-    say(f"{len(site.a)} queries, two rankers; in truth B - A is {-site.delta:+.4f} clicks per search.")
-    say(f"Live page: {_address(port)}\n")
-    told = ""
+    """Send all visitors, some at a time, and tell the verdict now and then; the report at the end."""
+    blocks = [range(start, min(start + VISITORS, impressions)) for start in range(0, impressions, VISITORS)]
+    looks, told = [impressions // 2**halves for halves in (4, 3, 2, 1)], ""
 
-    def say_once(searches: int, verdict: str) -> None:
-        """Reports may come after all visitors, while the first is compiled: then they all say the same."""
+    def look() -> Report:
+        """Visitors go on while the first report is compiled: those that come next all say the same, and it is said once."""
         nonlocal told
-        text = f"after {searches:>7,} searches: {verdict}"
+        report = read_report(store, NAME)
+        text = f"after {report.impressions:>7,} searches: {report.verdict}"
         if text != told:
-            say(text)
+            tell(text)
         told = text
+        return report
 
-    with progress_bar(f"{impressions:,} visitors search and click") as progress:
-
-        def tell(done: int, report: Any) -> None:
+    with (
+        progress_bar(f"{impressions:,} visitors search and click") as progress,
+        ThreadPoolExecutor(CONNECTIONS) as pool,
+        Client(address, timeout=PATIENCE) as client,
+    ):
+        for done in pool.map(lambda block: visit(site, client, block, seed), blocks):
             progress(done, impressions)
-            if report is not None:
-                say_once(report["impressions"], report["verdict"])
-
-        run(site, port, impressions, seed, tell)
-    report = read_report(store, NAME)
-    say_once(report.impressions, report.verdict)
-    return report
-
-
-def _address(port: int) -> str:
-    return f"http://{HOST}:{port}/"
+            if looks and looks[0] <= done < impressions:
+                look()
+                looks = [one for one in looks if one > done]
+    return look()
 
 
 def _result(site: SimulatedSite, report: Report) -> dict[str, Any]:
@@ -242,10 +226,3 @@ def _result(site: SimulatedSite, report: Report) -> dict[str, Any]:
         "clicks": report.clicks,
         **{name: decision[name] for name in ("winner", "difference", "interval")},
     }
-
-
-def _against_truth(site: SimulatedSite, report: Report) -> str:
-    better = "A" if site.delta > 0 else "B"
-    where = "inside" if -site.delta in report.interval else "outside"
-    told = f"{where} the interval {report.interval}" if np.isfinite(report.interval.low) else "there is no interval yet"
-    return f"In truth B - A is {-site.delta:+.4f}, {better} is better: {told}."
