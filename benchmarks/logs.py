@@ -27,7 +27,7 @@ import numpy as np
 
 from ranktrial.analysis import estimate
 from ranktrial.formats import LogFolder, SQLLog, estimate_sums, load_postgres, read_log
-from ranktrial.formats.connecting import connect
+from ranktrial.formats.database import connect
 from ranktrial.formats.layout import FORMAT, open_duckdb, quoted
 from ranktrial.methods import LogOpt
 from ranktrial.rankings import Pair

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ranktrial.formats import export, read_log
-from ranktrial.formats.connecting import connect
+from ranktrial.formats.database import connect
 from ranktrial.formats.layout import open_duckdb
 from ranktrial.trial import Trial
 

@@ -17,8 +17,7 @@ from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.hostile import most_worth as most_worth_in_memory
 from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, EstimatorResult, _hausman, disagreement
 from ranktrial.formats.answers import by_sums
-from ranktrial.formats.connecting import connect
-from ranktrial.formats.database import SQLLog
+from ranktrial.formats.database import SQLLog, connect
 from ranktrial.formats.estimating import (
     Added,
     SummedEstimate,

@@ -23,8 +23,7 @@ from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.options import JsonOption, VersionOption, numbers
 from ranktrial.formats.answers import by_sums, of_items
-from ranktrial.formats.connecting import connect
-from ranktrial.formats.database import SQLLog
+from ranktrial.formats.database import SQLLog, connect
 from ranktrial.formats.item_level import estimate_items
 from ranktrial.formats.layout import LogFolder
 from ranktrial.formats.readers import ITEMS, LogSource

@@ -1,17 +1,21 @@
-"""A log in a database: queries of ``sql`` through any DB-API connection."""
+"""A log in a database: connections by an address, and queries of ``sql`` through any DB-API connection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranktrial import checks
+from ranktrial.formats.layout import open_duckdb
 from ranktrial.formats.sql import DIALECTS, ONCE, Sums, translated
 
+SORTING = "256MB"  # of PostgreSQL's memory: with its own 4 MB every sum goes through the disk
 FETCHED = 50_000  # rows at a time
 MOST_TOLD = 300  # characters of a database's complaint
 MODULES = {  # of connections
@@ -19,6 +23,42 @@ MODULES = {  # of connections
     "chdb": "clickhouse", "clickhouse_driver": "clickhouse", "clickhouse_connect": "clickhouse", "google": "bigquery",
     "snowflake": "snowflake",
 }  # fmt: skip
+
+
+def connect(address: str) -> Any:
+    """A connection: ``postgresql://...`` by psycopg, ``chdb://`` by chdb, ``FILE.duckdb``, or what ``module:function`` returns.
+
+    >>> type(connect("duckdb:connect")).__name__
+    'DuckDBPyConnection'
+    """
+    if address.startswith(("postgresql://", "postgres://")):
+        driver = _driver("psycopg", address)
+        own = {} if "options=" in address else {"options": f"-c work_mem={SORTING}"}
+        try:
+            return driver.connect(address, **own)
+        except driver.Error as problem:  # the address may hold a password
+            raise ValueError(f"--connect: PostgreSQL cannot be reached: {problem}") from problem
+    if address.startswith("chdb://"):
+        path = address.removeprefix("chdb://")
+        return _driver("chdb.dbapi", address).connect(*([path] if path else []))
+    if address.endswith((".duckdb", ".ddb")):
+        if not Path(address).exists():
+            raise ValueError(f"no file {address!r}")
+        return open_duckdb(address, read_only=True, only=())
+    module, colon, function = address.partition(":")
+    if colon and function.isidentifier():
+        return getattr(_driver(module, address), function)()
+    raise ValueError(
+        f"--connect is {address!r}, must be postgresql://..., chdb://, a file ending in .duckdb, or module:function, where the "
+        "function returns a DB-API connection"
+    )
+
+
+def _driver(module: str, address: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as problem:
+        raise ValueError(f"--connect {address}: {module} is not installed ({problem})") from None
 
 
 class SQLLog:
@@ -74,14 +114,10 @@ class SQLLog:
                     name: np.ma.filled(column, np.nan) if column.dtype.kind == "f" else np.asarray(column)
                     for name, column in cursor.fetchnumpy().items()
                 }
-            names = [column[0] for column in cursor.description]
-            parts = [_columns(rows) for rows in _batches(cursor)]
-            if not parts:
-                return {name: np.empty(0) for name in names}
-            return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
-
-    def _text(self, query: str) -> str:
-        return translated(query, self.dialect, *self.names, once=self._once)
+            names, parts = [column[0] for column in cursor.description], []
+            while rows := list(cursor.fetchmany(FETCHED)):
+                parts.append([_column(values) for values in zip(*rows)])
+            return {name: np.concatenate([np.empty(0), *(part[at] for part in parts)]) for at, name in enumerate(names)}
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         with self._asked(query) as cursor:
@@ -92,7 +128,7 @@ class SQLLog:
         """A cursor with the answer; ValueError where the database has none."""
         cursor = self.connection.cursor()
         try:
-            cursor.execute(self._text(query))
+            cursor.execute(translated(query, self.dialect, *self.names, once=self._once))
             yield cursor
         except Exception as problem:  # whatever the driver calls it
             told = " ".join(str(problem).split())
@@ -101,14 +137,6 @@ class SQLLog:
             cursor.close()
 
 
-def _batches(cursor: Any) -> Iterator[list[Any]]:
-    while rows := list(cursor.fetchmany(FETCHED)):
-        yield rows
-
-
-def _columns(rows: Sequence[Any]) -> list[NDArray[Any]]:
-    columns = []
-    for column in zip(*rows):
-        plain = isinstance(column[0], str) or any(value is None for value in column)
-        columns.append(np.array(column, object) if plain else np.array(column, np.float64))
-    return columns
+def _column(values: Sequence[Any]) -> NDArray[Any]:
+    other = isinstance(values[0], str) or any(value is None for value in values)
+    return np.array(values, object if other else np.float64)

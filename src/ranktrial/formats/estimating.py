@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
-from ranktrial.analysis.intervals import Band, asymptotic_radius
+from ranktrial.analysis.intervals import ENOUGH_TO_TELL, FIRST_LOOK, Band, asymptotic_radius
 from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, POSITION_BASED, REFUTED, Hausman
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
@@ -30,7 +30,6 @@ from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.rankings import RequirementError
 
 FOLDS = 5
-FIRST_LOOK, ENOUGH_TO_TELL = 100, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +52,10 @@ class UnitMoments(UnitSums):
         return self.count
 
     @cached_property
-    def _away(self) -> float:
-        return max(self.squares - 2 * self.mean * self.products + self.mean**2 * self.sizes, 0.0)
-
-    @property
-    def mean(self) -> float:
-        return float(self.totals.sum() / self.impressions.sum())
-
-    @property
     def standard_error(self) -> float:
-        n = self.count
-        return float(np.sqrt(n / (n - 1) * self._away) / self.impressions.sum()) if n > 1 else float("nan")
+        n, mean = self.count, self.mean
+        away = max(self.squares - 2 * mean * self.products + mean**2 * self.sizes, 0.0)
+        return float(np.sqrt(n / (n - 1) * away) / self.impressions.sum()) if n > 1 else float("nan")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -36,9 +36,9 @@ def pair_from_frame(frame: IntoFrame, k: int, *, columns: Mapping[str, str] | No
     (('shoes',), ('x', 'y', 'z'))
     """
     found = Columns(read_frame(open_duckdb(), frame), columns or {})
-    if found.has(*LISTS):
+    if found.keys() >= set(LISTS):
         lists = _of_lists(found)
-    elif found.has(*RESULTS):
+    elif found.keys() >= set(RESULTS):
         lists = _of_results(found)
     else:
         wanted = f"{', '.join(LISTS)}; or {', '.join(RESULTS)}"

@@ -226,15 +226,15 @@ def read_source(
 
 def _detected(columns: Columns) -> str:
     """The format that a file's columns say, UBI apart."""
-    if columns.has("a", "b", "shown"):
+    if columns.keys() >= {"a", "b", "shown"}:
         return "impressions"
     for one in FORMATS:
-        if columns.has(*one.needed):
+        if columns.keys() >= set(one.needed):
             return one.name
-    if columns.has("query", "document") and any(WIDE.fullmatch(column) for column in columns.table.types):
+    if columns.keys() >= {"query", "document"} and any(WIDE.fullmatch(column) for column in columns.table.types):
         return "counts"
     path, wanted = columns.table.path, "; ".join(f"{name}: {', '.join(needed)}" for name, needed in NEEDED.items())
-    if columns.has("query_id", "hits"):
+    if columns.keys() >= {"query_id", "hits"}:
         raise FormatError(path, None, NO_EVENTS)
     none = f"columns are {columns.table.columns}, which is none of the formats ({wanted})"
     raise FormatError(path, None, f"{none}; --column query=theirs names one")
@@ -243,7 +243,7 @@ def _detected(columns: Columns) -> str:
 def _refuse_lacking(columns: Columns, kind: str, covariates: Sequence[str]) -> None:
     """Raise FormatError for a file without a column that its format needs, or with covariates that it cannot have."""
     table = columns.table
-    missing = [name for name in NEEDED[kind] if not columns.has(name)]
+    missing = [name for name in NEEDED[kind] if name not in columns]
     if missing and not (kind == "counts" and any(WIDE.fullmatch(column) for column in table.types)):
         told = f"there is no column {missing[0]!r}, which format {kind} needs; columns: {table.columns}"
         raise FormatError(table.path, None, f"{told}; --column {missing[0]}=theirs names it")

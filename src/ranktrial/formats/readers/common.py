@@ -98,14 +98,12 @@ class Format:
     read: Callable[[Columns, int | None, bool], Made]
 
 
-class Columns:
-    """Columns of a file by what they are to us, and what a row's period is (``within``): its day, its week, or a column.
+class Columns(dict[str, str]):
+    """Columns of a file by our names for them: as they are given, or one of those in ``OTHER_NAMES``, or the same as ours.
 
-    ``attributes`` are names of attributes of searches: columns of their own, or keys of the column ``segment``; by default all
-    of these keys. ``covariates`` are names of numbers known before, likewise: columns, or keys of the column ``covariates``.
-
-    Attributes:
-        names: Names of their columns by ours: as they are given, or one of those in ``OTHER_NAMES``, or the same as ours.
+    ``within`` says what a row's period is: its day, its week, or a column. ``attributes`` are names of attributes of searches:
+    columns of their own, or keys of the column ``segment``; by default all of these keys. ``covariates`` are names of numbers
+    known before, likewise: columns, or keys of the column ``covariates``.
     """
 
     def __init__(
@@ -124,8 +122,10 @@ class Columns:
         spelt = {column.lower(): column for column in reversed(table.types)}
         known = {ours: [spelt[name] for name in names if name in spelt] for ours, names in OTHER_NAMES.items()}
         found = {ours: columns[0] for ours, columns in known.items() if columns}
-        self.names = {ours: theirs for ours, theirs in spelt.items() if ours not in OTHER_NAMES} | found | dict(given)
-        if within in PERIODS and not self.has("time"):
+        super().__init__(
+            {ours: theirs for ours, theirs in spelt.items() if ours not in OTHER_NAMES} | found | dict(given)
+        )
+        if within in PERIODS and "time" not in self:
             raise FormatError(table.path, None, f"{no_times(within)}: a column time, or --column time=theirs")
         if within is not None and within not in PERIODS and (within == "line" or within not in table.types):
             raise FormatError(table.path, None, no_column(within, table.columns))
@@ -150,19 +150,13 @@ class Columns:
             told[name] = f"nullif({json} ->> {json_path(name)}, '')" if name in keys else table.text(column)
         return told
 
-    def has(self, *names: str) -> bool:
-        return set(names) <= self.names.keys()
-
-    def __getitem__(self, ours: str) -> str:
-        return self.names[ours]
-
     def text(self, ours: str) -> str:
         """SQL of a column as text; null where the file has none."""
-        return self.table.text(self[ours]) if self.has(ours) else NO_TEXT
+        return self.table.text(self[ours]) if ours in self else NO_TEXT
 
     def common(self, *names: str) -> str:
         """SQL of unit, time, period and segment (attributes as JSON), which every format has; or of some of these."""
-        time = self.table.seconds(self["time"]) if self.has("time") else "CAST(line AS DOUBLE)"
+        time = self.table.seconds(self["time"]) if "time" in self else "CAST(line AS DOUBLE)"
         pairs = ", ".join(f"{quoted(name)}, {value}" for name, value in self.attributes.items())
         segment = f"CAST(json_object({pairs}) AS VARCHAR)" if pairs else NO_TEXT
         period = NO_TEXT
@@ -177,9 +171,9 @@ class Columns:
     def problems(self) -> dict[str, str]:
         """Rows with a unit that is no number, and rows without a time or a period, where the file has such a column."""
         problems = {}
-        if self.has("time"):
+        if "time" in self:
             problems["time IS NULL"] = quoted(f"{self['time']} must be seconds since 1970, or a date and time")
-        if self.has("unit"):
+        if "unit" in self:
             problems["lower(unit) = 'nan'"] = quoted(f"{self['unit']} is NaN, must be text or a whole number")
         return problems | self.period_problems
 

@@ -34,7 +34,7 @@ def read_events(columns: Columns, events: Columns | None, skip: bool) -> tuple[i
         "told IS NOT NULL AND moment IS NULL":
             "'time is ' || left(told, 60) || ', must be seconds since 1970, or a date and time'",
     }  # fmt: skip
-    if columns.has("time"):
+    if "time" in columns:
         early = "'an event ' || CAST(round(time - moment) AS BIGINT) || ' s before its search'"
         problems[f"moment < time - {CLOCKS:g}"] = early
     skipped = table.refuse(problems, within="placed", skip=skip)
@@ -42,7 +42,7 @@ def read_events(columns: Columns, events: Columns | None, skip: bool) -> tuple[i
     lost, off, timed = db.execute(
         f"SELECT count(*) FILTER (shown IS NULL), count(*) FILTER ({strange}), count(moment) FROM placed"
     ).fetchall()[0]
-    known = columns.has("time") and bool(timed)
+    known = "time" in columns and bool(timed)
     when = "greatest(coalesce(moment, time), time)" if known else "time"
     make_table(db, "events", f"""SELECT 1 AS version, {IMPRESSION.format("search")} AS impression,
         document, action, amount * {MILLIONTHS} AS amount, {MICROSECONDS} AS time
@@ -57,14 +57,14 @@ def read_events(columns: Columns, events: Columns | None, skip: bool) -> tuple[i
 
 def _of_file(columns: Columns, events: Columns) -> RawTable:
     table = events.table
-    missing = [name for name in NEEDS if not events.has(name)]
+    missing = [name for name in NEEDS if name not in events]
     if missing:
         told = f"there is no column {missing[0]!r}, which events need; columns: {table.columns}"
         raise FormatError(table.path, None, told)
-    if not columns.has("impression"):
+    if "impression" not in columns:
         told = "there is no column 'impression', by which events name their search"
         raise FormatError(columns.table.path, None, told)
-    moment = table.seconds(events["time"]) if events.has("time") else "CAST(NULL AS DOUBLE)"
+    moment = table.seconds(events["time"]) if "time" in events else "CAST(NULL AS DOUBLE)"
     table.connection.execute(f"""CREATE TABLE happened AS
         SELECT e.line, 1 AS place, d.line AS search, id, document, action, value, told, moment
         FROM (SELECT line, {events.text("impression")} AS page, {events.text("event_id")} AS id,

@@ -92,9 +92,9 @@ def _draft(columns: Columns, skip: bool) -> int:
     skipped = table.refuse(problems, skip=skip) if problems else 0
     lists = ", ".join(f"{table.ids(columns[name])} AS {name}" for name in ("a", "b", "shown"))
     split, could, no_rankings = "CAST(0.5 AS DOUBLE)", "CAST(NULL AS JSON)", "false"
-    if columns.has("split"):
+    if "split" in columns:
         split = f"CASE WHEN {columns.text('split')} IS NULL THEN 0.5 ELSE {table.number(columns['split'])} END"
-    if columns.has("rankings"):
+    if "rankings" in columns:
         could = table.json(columns["rankings"])
         no_rankings = f"{could} IS NULL AND {columns.text('rankings')} IS NOT NULL"
     clicked, ids = columns.text("clicked"), table.ids(columns["clicked"])
@@ -112,7 +112,7 @@ def _draft(columns: Columns, skip: bool) -> int:
         "arm IS NOT NULL AND arm NOT IN ('a', 'b')": "'arm is ' || arm || ', must be a or b'",
         **columns.problems,
     }
-    if columns.has("unit"):
+    if "unit" in columns:
         problems["unit IS NULL"] = quoted(f"{columns['unit']} is missing")
     problems |= {
         "misspelt IS NOT NULL": "misspelt",
@@ -129,9 +129,9 @@ def _misspelt(columns: Columns) -> str:
     Columns that are like none of ours are the site's own, and so is one beside ours that is filled.
     """
     table = columns.table
-    used = {columns[name] for name in KEYS if columns.has(name)} | set(columns.covariates) | {"line"}
+    used = {columns[name] for name in KEYS if name in columns} | set(columns.covariates) | {"line"}
     found = []
-    for ours in filter(columns.has, MAY_BE_EMPTY):
+    for ours in (one for one in MAY_BE_EMPTY if one in columns):
         name = columns[ours]
         for other in (column for column in table.types if column not in used):
             alike = max(SequenceMatcher(None, other.lower(), one.lower()).ratio() for one in (name, ours))

@@ -42,7 +42,7 @@ def read_flat(columns: Columns, k: int | None, skip: bool) -> Made:
     """A result in each row: query, document, position, clicked."""
     table, db = columns.table, columns.table.connection
     problems = _draft(columns, columns.text("query"))
-    name = columns.names.get("impression")
+    name = columns.get("impression")
     if name is not None:
         problems["page IS NULL"] = quoted(f"{name} is missing")
     skipped = table.refuse(problems, within="draft", skip=skip)
@@ -99,7 +99,7 @@ def read_counts(columns: Columns, k: int | None, skip: bool) -> Made:
     """Shows and clicks of documents by position, a row for each position or a column."""
     table, db = columns.table, columns.table.connection
     wide = {(found[1], int(found[2])): column for column in table.types if (found := WIDE.fullmatch(column))}
-    if columns.has(*COUNTS_NEED):
+    if columns.keys() >= set(COUNTS_NEED):
         parts = [(table.whole(columns["position"]), columns["shows"], columns["clicks"])]
     else:
         parts = []

@@ -118,19 +118,19 @@ def read_ubi(tables: Tables, k: int | None, actions: Sequence[str], skip: bool) 
     for table in ("asked", "happened", "seen", "searches", "clicks", "hit"):
         db.execute(f"DROP TABLE {table}")
     make_pages(tables.columns)
-    timed = tables.columns.has("time") and "timestamp" in tables.events.types
+    timed = "time" in tables.columns and "timestamp" in tables.events.types
     return Made(PAGES, deepest, skipped, timed=timed, uses=rows, searches=searches)
 
 
 def _queries(tables: Tables, skip: bool) -> int:
     """The table ``asked``: a row for each query."""
     columns, table = tables.columns, tables.queries
-    shown = table.ids(columns["hits"]) if columns.has("hits") else "CAST(NULL AS VARCHAR[])"
+    shown = table.ids(columns["hits"]) if "hits" in columns else "CAST(NULL AS VARCHAR[])"
     table.connection.execute(f"""CREATE TABLE asked AS SELECT line, {table.text(columns["query_id"])} AS page,
         trim({columns.text("query")}) AS query, CASE WHEN len(shown) > 0 THEN shown END AS shown, unit, time, period, segment
         FROM (SELECT *, {shown} AS shown, {_unit(table, tables.units)} AS unit,
         {columns.common("time", "period", "segment")} FROM {table.name})""")
-    hits, moment = (quoted(columns.names.get(name, name)) for name in ("hits", "time"))
+    hits, moment = (quoted(columns.get(name, name)) for name in ("hits", "time"))
     problems = {
         "page IS NULL": "'query_id is missing'",
         "shown IS NOT NULL AND query IS NULL": "'user_query is missing'",
@@ -147,7 +147,7 @@ def _events(tables: Tables, skip: bool) -> int:
     db = events.connection
     position = _nested(events, "position", "ordinal") or NO_TEXT
     text = {name: events.text(name) if name in events.types else NO_TEXT for name in ("application", "user_query")}
-    time = columns.names.get("time", "timestamp")
+    time = columns.get("time", "timestamp")
     moment = events.seconds(time) if time in events.types else "CAST(NULL AS DOUBLE)"
     period = NO_TEXT
     if columns.within in PERIODS:
@@ -172,7 +172,7 @@ def _events(tables: Tables, skip: bool) -> int:
 
 def _searches(tables: Tables) -> None:
     """The tables ``searches``, with the list of each search or why it has none, and ``draft``, of those that have."""
-    db, timed = tables.queries.connection, tables.columns.has("time")
+    db, timed = tables.queries.connection, "time" in tables.columns
     one_file = tables.queries.path == tables.events.path
     offset = "0" if one_file else "(SELECT coalesce(max(line), 0) FROM asked)"
     db.execute(f"""CREATE TABLE seen AS SELECT DISTINCT page, position, document FROM happened
@@ -214,7 +214,7 @@ def _searches(tables: Tables) -> None:
 def _clicks(tables: Tables, actions: Sequence[str], k: int, skip: bool) -> int:
     """The table ``clicks``: each click, cart and order with the search it belongs to and its use."""
     events, db = tables.events, tables.events.connection
-    timed = tables.columns.has("time")
+    timed = "time" in tables.columns
     values = {action: value for action, value in VALUES.items() if action not in actions}
     of_clicks = f"WHEN action IN ({', '.join(map(quoted, actions))}) THEN 'click'"
     of_values = (f"WHEN action = {quoted(action)} THEN {quoted(value)}" for action, value in values.items())
