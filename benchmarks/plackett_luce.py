@@ -79,7 +79,9 @@ def _simulation() -> list[dict[str, object]]:
         documents = queries * n
         scores, values = spread * random.standard_normal(documents), random.standard_normal(documents)
         user = position_based(random.random(documents), rank_decay(K))
-        simulate = partial(pl.simulate_ips, scores, offsets_of([n] * queries), user, values, [count], 1)
+        simulate = partial(
+            pl.simulate, pl.PlackettLuce(scores, offsets_of([n] * queries), K), user, values, [count], seed=1
+        )
         seconds = best_time(simulate, 1, rounds=3)
         name = f"simulated impressions, {queries} queries of {n} documents, sd of scores {spread:g}"
         rows.append(row(name, count / seconds / 1e6, ">= 1.7", "million/s"))

@@ -21,11 +21,10 @@ def test_a_run_merges_its_parts() -> None:
     """Sums up to a checkpoint, divided by it: two parts of a log give what the whole gives."""
     x = np.array([1.0, -2, 0, 3, 1])
 
-    def totals_of(points: IntArray, totals: FloatArray) -> None:
-        for i, n in enumerate(points):
-            totals[i] = x[:n].sum(), (x[:n] ** 2).sum(), (x[:n] != 0).sum()
+    def sums(points: IntArray) -> FloatArray:
+        return np.array([[x[:n].sum(), (x[:n] ** 2).sum(), (x[:n] != 0).sum()] for n in points])
 
-    run = Trajectory.from_totals([2, 5], totals_of)
+    run = Trajectory.of_sums([2, 5], sums)
     assert run.estimate == pytest.approx([-0.5, 0.6])
     assert run.mean_square == pytest.approx([2.5, 3.0])
     assert run.ctr == pytest.approx([1.0, 0.8])
@@ -34,4 +33,4 @@ def test_a_run_merges_its_parts() -> None:
 @pytest.mark.parametrize("points", [[1.5], [0], [3, 2], []])
 def test_checkpoints_must_be_increasing_whole_numbers(points: list[float]) -> None:
     with pytest.raises(ValueError, match="checkpoints"):
-        Trajectory.from_totals(points, lambda points, totals: None)
+        Trajectory.of_sums(points, lambda points: np.zeros((len(points), 3)))

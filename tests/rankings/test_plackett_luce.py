@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,11 @@ def placement(scores: ArrayLike, k: int) -> FloatArray:
 def sample(scores: ArrayLike, k: int, count: int, seed: int) -> DocumentArray:
     n = np.size(scores)
     return pl.PlackettLuce(np.asarray(scores), np.array([0, n]), k).sample(0, count, seed=seed)[:, : min(k, n)]
+
+
+def simulated(scores: ArrayLike, offsets: ArrayLike, user: User, *args: Any, seed: int, **tables: Any) -> FloatArray:
+    policy = pl.PlackettLuce(np.asarray(scores, float), np.asarray(offsets), user.k)
+    return pl.simulate(policy, user, *args, seed=seed, **tables)
 
 
 def log_shares(scores: FloatArray) -> FloatArray:
@@ -289,7 +295,7 @@ def test_simulated_impressions_have_the_enumerated_moments(reads_on: bool) -> No
     user = position_based(zeta, [0.9, 0.5, 0.4]) if reads_on else cascade(zeta, 3, theta=[1, 0.8, 0.9])
     mean, square, fourth, clicks = exact_moments(QUERIES, user, values)
     count = 200_000
-    out = pl.simulate_ips(np.concatenate(QUERIES), offsets, user, values, [count], seed=11)[0] / count
+    out = simulated(np.concatenate(QUERIES), offsets, user, values, [count], seed=11)[0] / count
     assert close(out[0], mean, np.sqrt((square - mean**2) / count))
     assert close(out[1], square, np.sqrt((fourth - square**2) / count))
     assert close(out[2], clicks, np.sqrt(clicks * user.k / count))
@@ -301,7 +307,7 @@ def test_simulation_honours_every_behaviour(data: st.DataObject) -> None:
     values = np.array([1.0, -1.0, 2.0, 0.5])
     mean, square, _, _ = exact_moments([[0.0, 1.0, -1.0, 0.5]], user, values)
     count = 4000
-    out = pl.simulate_ips([0.0, 1.0, -1.0, 0.5], [0, 4], user, values, [count], seed=1)[0] / count
+    out = simulated([0.0, 1.0, -1.0, 0.5], [0, 4], user, values, [count], seed=1)[0] / count
     assert close(out[0], mean, np.sqrt(max(square - mean**2, 0) / count) + 1e-6)
 
 
@@ -314,7 +320,7 @@ def test_simulated_displays_have_the_exact_placement_whatever_the_scores(spread:
     for rank in range(k):
         user = position_based(np.ones(30), np.eye(k)[rank])
         for d in np.argsort(-expected[:, rank])[:4]:
-            out = pl.simulate_ips(scores, [0, 30], user, np.eye(30)[d], [count], seed=int(d))
+            out = simulated(scores, [0, 30], user, np.eye(30)[d], [count], seed=int(d))
             p = expected[d, rank]
             assert close(out[0, 0] / count, p, np.sqrt(p * max(1 - p, 0) / count) + 1 / count)
 
@@ -325,15 +331,15 @@ def test_ips_values_estimate_lambda_without_bias() -> None:
     scores, zeta = 2 * random.standard_normal(600), random.random(600)
     lam = exposures(random.standard_normal(600), offsets, theta) - exposures(-scores, offsets, theta)
     values = lam / exposures(scores, offsets, theta)
-    out = pl.simulate_ips(scores, offsets, position_based(zeta, theta), values, [400_000], seed=4)[0] / 400_000
+    out = simulated(scores, offsets, position_based(zeta, theta), values, [400_000], seed=4)[0] / 400_000
     assert close(out[0], lam @ zeta / 50, np.sqrt((out[1] - out[0] ** 2) / 400_000))
 
 
 def test_checkpoints_are_views_of_one_run() -> None:
     user = position_based([0.5, 0.9, 0.1], [1, 0.5])
-    many = pl.simulate_ips([0.0, 1.0, 2.0], [0, 3], user, [1.0, 2.0, 3.0], [10, 500, 1000], seed=3)
+    many = simulated([0.0, 1.0, 2.0], [0, 3], user, [1.0, 2.0, 3.0], [10, 500, 1000], seed=3)
     for i, count in enumerate([10, 500, 1000]):
-        assert np.array_equal(many[i], pl.simulate_ips([0.0, 1.0, 2.0], [0, 3], user, [1.0, 2.0, 3.0], [count], 3)[0])
+        assert np.array_equal(many[i], simulated([0.0, 1.0, 2.0], [0, 3], user, [1.0, 2.0, 3.0], [count], seed=3)[0])
 
 
 @pytest.mark.parametrize("reads_on", [True, False])
@@ -342,8 +348,9 @@ def test_counts_are_those_of_the_same_impressions(reads_on: bool) -> None:
     zeta = np.random.default_rng(5).random(len(scores))
     user = position_based(zeta, [0.9, 0.5, 0.4]) if reads_on else cascade(zeta, 3)
     count, values = 50_000, np.arange(1.0, len(scores) + 1)
-    sums, shown, clicked = pl.simulate_counts(scores, offsets, user, values, [7, count], seed=6)
-    assert np.array_equal(sums, pl.simulate_ips(scores, offsets, user, values, [7, count], seed=6))
+    shown, clicked = np.zeros((2, len(scores), 3), np.uint32)
+    sums = simulated(scores, offsets, user, values, [7, count], seed=6, tables=(shown, clicked))
+    assert np.array_equal(sums, simulated(scores, offsets, user, values, [7, count], seed=6))
     assert values @ clicked.sum(1) == sums[1, 0]
     assert clicked.sum() == sums[1, 2]
     assert np.all(clicked <= shown)
@@ -361,9 +368,10 @@ def test_counts_of_queries_shown_so_many_times_have_the_law_of_single_impression
     offsets, scores = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES)
     zeta = np.random.default_rng(5).random(len(scores))
     user = trust_bias(zeta, [0.9, 0.5, 0.4], relevant=[0.9, 0.8, 0.8], irrelevant=[0.3, 0.2, 0.1])
+    policy = pl.PlackettLuce(scores, offsets, 3)
     times = 20_000 * (1 + np.arange(len(QUERIES)) % 3)
     shown, clicked = (np.zeros((len(scores), 3), np.uint32) for _ in range(2))
-    pl.add_counts(scores, offsets, user, times, 6, (shown, clicked))
+    pl.add_counts(policy, user, times, (shown, clicked), seed=6)
     assert np.all(clicked <= shown)
     count = np.repeat(times, np.diff(offsets))[:, None]
     placed = placements(scores, offsets, 3)
@@ -371,29 +379,30 @@ def test_counts_of_queries_shown_so_many_times_have_the_law_of_single_impression
         assert close(table / count, chance, np.sqrt(chance * (1 - chance) / count) + 1 / count)
     row = np.minimum(np.arange(len(scores)), 3)
     together = np.zeros((4, 3), np.uint32), np.zeros((4, 3), np.uint32)
-    pl.add_counts(scores, offsets, user, times, 6, together, rows=row)
+    pl.add_counts(policy, user, times, together, seed=6, rows=row)
     for table, whole in zip(together, (shown, clicked)):
         assert np.array_equal(table, np.vstack([whole[:3], whole[3:].sum(0)]))
     with pytest.raises(ValueError, match="may stop reading"):
-        pl.add_counts(scores, offsets, cascade(zeta, 3), times, 6, (shown, clicked))
+        pl.add_counts(policy, cascade(zeta, 3), times, (shown, clicked), seed=6)
 
 
 def test_counts_are_added_to_tables_and_queries_are_known_beforehand() -> None:
     offsets, scores = offsets_of([len(q) for q in QUERIES]), np.concatenate(QUERIES)
     user, values = position_based(np.full(len(scores), 0.5), [0.9, 0.5, 0.4]), np.ones(len(scores))
-    _, shown, clicked = pl.simulate_counts(scores, offsets, user, values, [400], seed=6)
+    shown, clicked = np.zeros((2, len(scores), 3), np.uint32)
+    simulated(scores, offsets, user, values, [400], seed=6, tables=(shown, clicked))
     tables = shown.copy(), clicked.copy()
-    pl.simulate_counts(scores, offsets, user, values, [400], seed=6, tables=tables)
+    simulated(scores, offsets, user, values, [400], seed=6, tables=tables)
     assert np.array_equal(tables, (2 * shown, 2 * clicked))
     first = np.zeros((1, 3), np.uint32), np.zeros((1, 3), np.uint32)
-    pl.simulate_counts(scores, offsets, user, values, [400], seed=6, tables=first, rows=np.zeros(len(scores), np.int64))
+    simulated(scores, offsets, user, values, [400], seed=6, tables=first, rows=np.zeros(len(scores), np.int64))
     assert np.array_equal(first, (shown.sum(0, keepdims=True), clicked.sum(0, keepdims=True)))
     drawn = pl.queries_drawn(len(QUERIES), 400, seed=6)
     assert drawn.sum() == 400
     for query, (start, end) in enumerate(itertools.pairwise(offsets)):
         assert shown[start:end, 0].sum() == (drawn[query] if end > start else 0)
     with pytest.raises(ValueError, match=r"must be .* of uint32"):
-        pl.simulate_counts(scores, offsets, user, values, [4], seed=6, tables=(shown[1:], clicked))
+        simulated(scores, offsets, user, values, [4], seed=6, tables=(shown[1:], clicked))
 
 
 # --- many queries ---------------------------------------------------------------------------------------------------------
@@ -449,6 +458,6 @@ def test_errors_name_the_value_and_the_limit() -> None:
     with pytest.raises(ValueError, match="theta has 1 ranks, must have k = 2"):
         pl.PlackettLuce(np.zeros(2), np.array([0, 2]), 2).exposure([1.0])
     with pytest.raises(ValueError, match="2 scores, 2 zeta and 1 values"):
-        pl.simulate_ips([0.0, 1.0], [0, 2], position_based([0.5, 0.5], [1.0]), [1.0], [1], 0)
+        simulated([0.0, 1.0], [0, 2], position_based([0.5, 0.5], [1.0]), [1.0], [1], seed=0)
     with pytest.raises(ValueError, match="no query"):
-        pl.simulate_ips([], [0], position_based([], [1.0]), [], [1], 0)
+        simulated([], [0], position_based([], [1.0]), [], [1], seed=0)

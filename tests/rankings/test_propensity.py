@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, RequirementError, expected_clicks, ips_weights, show_counts
-from ranktrial.rankings.plackett_luce import simulate_counts
+from ranktrial.rankings.plackett_luce import simulate
 from ranktrial.users import User, cascade, position_based
 
 OFFSETS = np.array([0, 2, 5])
@@ -87,7 +87,8 @@ def test_counts_of_both_kinds_of_simulation_agree() -> None:
     user = position_based([0.9, 0.2, 0.5, 0.3, 0.7], [1, 0.6])
     n = 300_000
     at_once = show_counts(policy.listed(), user, n, seed=1)
-    _, *one_by_one = simulate_counts(policy.scores, policy.offsets, user, np.zeros(5), [n], 2)
+    one_by_one = np.zeros((2, 5, 2), np.uint32)
+    simulate(policy, user, np.zeros(5), [n], seed=2, tables=(one_by_one[0], one_by_one[1]))
     for a, b in zip(at_once, one_by_one):
         p = (a + b) / (2 * n)
         assert np.all(np.abs(a - b) <= 4.5 * np.sqrt(2 * n * p * (1 - p)) + 1e-9)

@@ -22,7 +22,7 @@ from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, PlackettLuce, ips_weights, show_counts
 from ranktrial.rankings.drawn_moments import ips_moments
 from ranktrial.rankings.lists import check_user
-from ranktrial.rankings.plackett_luce import CountArray, simulate_counts, simulate_ips
+from ranktrial.rankings.plackett_luce import CountArray, simulate
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
 
@@ -116,12 +116,7 @@ class Counterfactual(Method):
             return self.displays(pair).simulate(user, checkpoints, seed=seed)
         wanted = pair.lam(pair.known_theta) != 0
         weights = self._weights(pair, policy.exposure(pair.known_theta, wanted=wanted))
-        return Trajectory.from_totals(
-            checkpoints,
-            lambda points, totals: np.copyto(
-                totals, simulate_ips(policy.scores, policy.offsets, user, weights, points, seed)
-            ),
-        )
+        return Trajectory.of_sums(checkpoints, lambda points: simulate(policy, user, weights, points, seed=seed))
 
     def _simulate_observed(
         self, policy: Mixture | PlackettLuce, pair: Pair, user: User, checkpoints: ArrayLike, seed: Seed
@@ -138,7 +133,7 @@ class Counterfactual(Method):
                 shown += more_shown.astype(np.uint32)
                 clicked += more_clicked.astype(np.uint32)
             else:
-                simulate_counts(policy.scores, policy.offsets, user, nothing, [more], child, tables=(shown, clicked))
+                simulate(policy, user, nothing, [more], seed=child, tables=(shown, clicked))
             estimate[i] = observed_estimate(pair, lam, pair.known_theta, shown, clicked)
             ctr[i] = clicked.sum() / points[i]
         return Trajectory(points, estimate, np.full(len(points), np.nan), ctr)

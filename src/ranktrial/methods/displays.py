@@ -131,28 +131,21 @@ class Displays:
 
     def simulate(self, user: User, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
         """Impression by impression: draw a query, a display, clicks; report at every checkpoint."""
-        return Trajectory.from_totals(checkpoints, lambda points, totals: self._simulate(user, points, totals, seed))
+        return Trajectory.of_sums(checkpoints, lambda points: self._sums(user, points, seed))
 
     def simulate_counts(self, user: User, points: IntArray, *, seed: Seed) -> tuple[FloatArray, IntArray, IntArray]:
         """Running sums of x, x^2 and clicks at each point; how often each display was shown, and clicked at each rank."""
-        totals = np.zeros((len(points), 3))
         shown = np.zeros(len(self.mixture.rankings), np.int64)
         clicked = np.zeros(self.mixture.rankings.shape, np.int64)
-        self._simulate(user, points, totals, seed, shown, clicked)
-        return totals, shown, clicked
+        return self._sums(user, points, seed, shown, clicked), shown, clicked
 
-    def _simulate(
-        self,
-        user: User,
-        points: IntArray,
-        totals: FloatArray,
-        seed: Seed,
-        shown: IntArray = NOTHING[0],
-        clicked: IntArray = NOTHING,
-    ) -> None:
+    def _sums(
+        self, user: User, points: IntArray, seed: Seed, shown: IntArray = NOTHING[0], clicked: IntArray = NOTHING
+    ) -> FloatArray:
         mixture = self.mixture
         check_user(user, mixture.k, mixture.n_documents)
         arrays = UserArrays.of(user)
+        totals = np.zeros((len(points), 3))
         tables = alias_tables(mixture.weights, mixture.offsets)
         drawn = (mixture.offsets, *tables, click_thresholds(mixture.rankings, arrays))
         rest = (arrays, kernel_state(seed), points, totals)
@@ -161,6 +154,7 @@ class Displays:
             simulate_linear(*drawn, self.value.values, base, *rest, shown, clicked)
         else:
             simulate_majority(*drawn, self.value.to_a, self.value.to_b, *rest)
+        return totals
 
     def of_query(self, query: int) -> Iterator[Display]:
         """The displays of one query with their credits; equal ones are merged."""

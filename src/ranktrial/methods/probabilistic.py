@@ -144,11 +144,13 @@ class Probabilistic(Method):
     ) -> Trajectory:
         check_user(user, pair.k, pair.n_documents)
 
-        def run(points: IntArray, totals: FloatArray) -> None:
+        def sums(points: IntArray) -> FloatArray:
+            totals = np.zeros((len(points), 3))
             lists, state = self._lists(pair), kernel_state(seed)
             simulate_probabilistic(pair.k, lists, UserArrays.of(user), state, points, totals)
+            return totals
 
-        return Trajectory.from_totals(checkpoints, run)
+        return Trajectory.of_sums(checkpoints, sums)
 
     def _lists(self, pair: Pair) -> _WeightedLists:
         a, b = pair.a, pair.b

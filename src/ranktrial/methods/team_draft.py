@@ -118,11 +118,13 @@ class TeamDraft(Method):
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         check_user(user, pair.k, pair.n_documents)
 
-        def run(points: IntArray, totals: FloatArray) -> None:
+        def sums(points: IntArray) -> FloatArray:
+            totals = np.zeros((len(points), 3))
             signed = self.outcome == "sign"
             simulate_team_draft(*tables, signed, UserArrays.of(user), kernel_state(seed), points, totals)
+            return totals
 
-        return Trajectory.from_totals(checkpoints, run)
+        return Trajectory.of_sums(checkpoints, sums)
 
     def drawn_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
         """Moments from a long simulated run, where drafts are too many to go through."""
@@ -145,10 +147,9 @@ class TeamDraft(Method):
         """A whole run at once: how many impressions up to each checkpoint had which value and how many clicks."""
         x = np.arange(len(law)) - len(law) // 2
 
-        def run(points: IntArray, totals: FloatArray) -> None:
+        def sums(points: IntArray) -> FloatArray:
             seen = draw_counts(law, points, seed)
-            totals[:, 0] = seen.sum(2) @ x
-            totals[:, 1] = seen.sum(2) @ x**2
-            totals[:, 2] = seen.sum(1) @ np.arange(law.shape[1])
+            by_value = seen.sum(2)
+            return np.column_stack([by_value @ x, by_value @ x**2, seen.sum(1) @ np.arange(law.shape[1])])
 
-        return Trajectory.from_totals(checkpoints, run)
+        return Trajectory.of_sums(checkpoints, sums)

@@ -34,12 +34,10 @@ class Trajectory:
     ctr: FloatArray
 
     @classmethod
-    def from_totals(cls, checkpoints: ArrayLike, run: Callable[[IntArray, FloatArray], None]) -> Trajectory:
-        """``run(checkpoints, totals)`` fills in the running sums of x, x^2 and clicks at each checkpoint."""
+    def of_sums(cls, checkpoints: ArrayLike, run: Callable[[IntArray], FloatArray]) -> Trajectory:
+        """Build from the running sums of x, x^2 and clicks that ``run`` gives at each checkpoint."""
         points = checks.checkpoints(checkpoints)
-        totals = np.zeros((len(points), 3))
-        run(points, totals)
-        means = totals / points[:, None]
+        means = run(points) / points[:, None]
         return cls(points, means[:, 0], means[:, 1], means[:, 2])
 
     def squared_error(self, delta: float) -> FloatArray:

@@ -35,7 +35,7 @@ from ranktrial.paper.network.network_policy import (
 from ranktrial.position_bias import Auto, Counts, Estimator, NotIdentifiable
 from ranktrial.rankings import Moments, Pair, PlackettLuce
 from ranktrial.rankings.drawn_moments import ips_moments, queries_chosen
-from ranktrial.rankings.plackett_luce import CountArray, add_counts, examinations, queries_drawn, simulate_counts
+from ranktrial.rankings.plackett_luce import CountArray, add_counts, examinations, queries_drawn, simulate
 from ranktrial.rankings.propensity import require_seen
 from ranktrial.seeds import Seed, children
 from ranktrial.users import User
@@ -362,7 +362,7 @@ class _State:
         sizes = np.diff(parts, prepend=begin)
         self.drawn.append(
             sum(
-                (queries_drawn(self.pair.n_queries, int(n), child) for n, child in zip(sizes, seeds)),
+                (queries_drawn(self.pair.n_queries, int(n), seed=child) for n, child in zip(sizes, seeds)),
                 np.zeros(self.pair.n_queries, np.int64),
             )
         )
@@ -377,16 +377,8 @@ class _State:
         for part, child in zip(parts, seeds):
             inside = points[(points > done) & (points <= part)]
             marks = np.unique([*(inside - done), part - done])
-            sums, *_ = simulate_counts(
-                version.policy.scores,
-                version.policy.offsets,
-                self.user,
-                weights,
-                marks,
-                child,
-                tables=(self.shown, self.clicked),
-                rows=self.row,
-            )
+            tables = self.shown, self.clicked
+            sums = simulate(version.policy, self.user, weights, marks, seed=child, tables=tables, rows=self.row)
             for point in inside:
                 row = sums[np.searchsorted(marks, point - done)]
                 value = (past_x + row[0]) / point
@@ -411,10 +403,10 @@ class _State:
     def draw(self, begin: int, end: int) -> None:
         """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
         queries, rankings = children(next(self.seeds), 2)
-        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, queries))
+        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, seed=queries))
         policy = self.policy.scored(self.drawn[-1] > 0)
         tables = (self.shown, self.clicked)
-        add_counts(policy.scores, policy.offsets, self.user, self.drawn[-1], rankings, tables, rows=self.row)
+        add_counts(policy, self.user, self.drawn[-1], tables, seed=rankings, rows=self.row)
         self._remember_clicks()
 
     def _remember_clicks(self) -> None:

@@ -31,22 +31,6 @@ from ranktrial.users import User
 CountArray = NDArray[np.uint32]
 
 
-def _flat(scores: ArrayLike, offsets: ArrayLike) -> tuple[FloatArray, IntArray]:
-    scores, offsets = checks.finite("scores", scores), np.ascontiguousarray(offsets, np.int64)
-    if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
-        raise ValueError("offsets must be a flat list that starts at 0 and never falls")
-    if len(scores) != offsets[-1]:
-        raise ValueError(f"{len(scores)} scores for {offsets[-1]} documents, there must be one each")
-    return scores, offsets
-
-
-def _ranking(scores: FloatArray, ranking: ArrayLike) -> IntArray:
-    places = np.asarray(ranking, np.int64)
-    if len(np.unique(places)) < len(places) or np.any((places < 0) | (places >= len(scores))):
-        raise ValueError(f"ranking is {places.tolist()}, must hold different documents from 0 to {len(scores) - 1}")
-    return places
-
-
 def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
     """Logarithm of the probability that the top of the ranking is ``ranking``, which may stop anywhere.
 
@@ -54,124 +38,14 @@ def log_probability(scores: ArrayLike, ranking: ArrayLike) -> float:
     True
     """
     scores = checks.finite("scores", scores)
-    places = _ranking(scores, ranking)
-    return float(np.sum(scores[places] - _log_remaining(scores, places)))
-
-
-def _log_remaining(scores: FloatArray, places: IntArray) -> FloatArray:
-    """log sum exp(score) of the documents left before each rank, added from the end: no subtraction, no overflow."""
+    places = np.asarray(ranking, np.int64)
+    if len(np.unique(places)) < len(places) or np.any((places < 0) | (places >= len(scores))):
+        raise ValueError(f"ranking is {places.tolist()}, must hold different documents from 0 to {len(scores) - 1}")
+    # log sum exp(score) of the documents left before each rank, added from the end: no subtraction, no overflow
     unplaced = np.delete(scores, places)
     left = float(np.logaddexp.reduce(unplaced)) if len(unplaced) else -np.inf
-    return np.logaddexp.accumulate(np.append(left, scores[places[::-1]]))[:0:-1]
-
-
-def simulate_ips(
-    scores: ArrayLike, offsets: ArrayLike, user: User, values: ArrayLike, checkpoints: ArrayLike, seed: Seed
-) -> FloatArray:
-    """Show uniformly drawn queries to a user; x = sum over clicks of ``values[document]``, lambda / rho for IPS.
-
-    Returns an (m, 3) array: sum of x, sum of x^2 and number of clicks up to each checkpoint. The user sees ``user.k`` ranks.
-    """
-    nothing = np.empty((0, user.k), np.uint32)
-    return _simulate(scores, offsets, user, values, checkpoints, seed, nothing, nothing, np.empty(0, np.int64))
-
-
-def simulate_counts(
-    scores: ArrayLike,
-    offsets: ArrayLike,
-    user: User,
-    values: ArrayLike,
-    checkpoints: ArrayLike,
-    seed: Seed,
-    *,
-    tables: tuple[CountArray, CountArray] | None = None,
-    rows: IntArray | None = None,
-) -> tuple[FloatArray, CountArray, CountArray]:
-    """Simulate the impressions of ``simulate_ips`` with that seed, and count shows and clicks for click models.
-
-    Returns the sums, then how often each document was shown and clicked at each rank: two (documents, ``user.k``) tables,
-    new or those given, to which the counts are added. ``rows`` are those of the documents in the tables, where several
-    documents share one; by default each has its own.
-    """
-    row = _rows(rows, len(np.asarray(scores)))
-    shape = (int(row.max(initial=-1)) + 1, user.k)
-    shown, clicked = tables or (np.zeros(shape, np.uint32), np.zeros(shape, np.uint32))
-    for table in (shown, clicked):
-        if table.shape != shape or table.dtype != np.uint32:
-            raise ValueError(f"a table of counts is {table.shape} of {table.dtype}, must be {shape} of uint32")
-    return _simulate(scores, offsets, user, values, checkpoints, seed, shown, clicked, row), shown, clicked
-
-
-def _rows(rows: IntArray | None, n_documents: int) -> IntArray:
-    return np.arange(n_documents) if rows is None else rows
-
-
-def queries_drawn(n_queries: int, impressions: int, seed: Seed) -> IntArray:
-    """Numbers of times the simulations with that seed draw each query, before anything else has to be known."""
-    drawn = np.zeros(n_queries, np.int64)
-    kernels.count_queries(impressions, kernel_state(children(seed, 2)[0]), drawn)
-    return drawn
-
-
-def add_counts(
-    scores: ArrayLike,
-    offsets: ArrayLike,
-    user: User,
-    times: IntArray,
-    seed: Seed,
-    tables: tuple[CountArray, CountArray],
-    *,
-    rows: IntArray | None = None,
-) -> None:
-    """Show each query so many times to a user who reads on, and add displays and clicks to the tables; ``rows`` as there.
-
-    The law of ``simulate_counts`` given how often it draws each query, at less cost: nothing is kept but the counts.
-    """
-    scores, offsets = _flat(scores, offsets)
-    if not user.reads_on:
-        raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
-    places = np.empty(int(np.diff(offsets).max(initial=0)), kernels.PLACE)
-    kernels.simulate_queries(
-        scores, offsets, UserArrays.of(user), times, places, kernel_state(seed), _rows(rows, len(scores)), *tables
-    )
-
-
-def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Expected examinations, at that position bias, and clicks of each document, from tables of shows and clicks."""
-    examined, clicks = np.empty((2, len(shown)))
-    kernels.examinations(shown, clicked, np.ascontiguousarray(theta, np.float64), examined, clicks)
-    return examined, clicks
-
-
-def _simulate(
-    scores: ArrayLike,
-    offsets: ArrayLike,
-    user: User,
-    values: ArrayLike,
-    checkpoints: ArrayLike,
-    seed: Seed,
-    shown: CountArray,
-    clicked: CountArray,
-    row: IntArray,
-) -> FloatArray:
-    scores, offsets = _flat(scores, offsets)
-    values = checks.finite("values", values)
-    counts = checks.checkpoints(checkpoints)
-    if len(offsets) == 1:
-        raise ValueError("there is no query to show")
-    if not len(scores) == len(user.zeta) == len(values):
-        raise ValueError(
-            f"{len(scores)} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
-        )
-    places = np.empty(len(scores), kernels.PLACE)
-    sorted_scores, tail, share, documents = kernels.fill_places(scores, offsets, user.zeta, places)
-    sums = np.empty((len(counts), 3))
-    states = (kernel_state(child) for child in children(seed, 2))
-    kernels.simulate(
-        offsets, sorted_scores, tail, share, places, documents, values, UserArrays.of(user), counts, *states, sums,
-        row, shown, clicked,
-    )  # fmt: skip
-    return sums
+    remaining = np.logaddexp.accumulate(np.append(left, scores[places[::-1]]))[:0:-1]
+    return float(np.sum(scores[places] - remaining))
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +64,11 @@ class PlackettLuce:
 
     def __post_init__(self) -> None:
         checks.at_least("k", self.k, 1)
-        scores, offsets = _flat(self.scores, self.offsets)
+        scores, offsets = checks.finite("scores", self.scores), np.ascontiguousarray(self.offsets, np.int64)
+        if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0 or np.any(np.diff(offsets) < 0):
+            raise ValueError("offsets must be a flat list that starts at 0 and never falls")
+        if len(scores) != offsets[-1]:
+            raise ValueError(f"{len(scores)} scores for {offsets[-1]} documents, there must be one each")
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "offsets", offsets)
 
@@ -272,3 +150,86 @@ class PlackettLuce:
 
     def __repr__(self) -> str:
         return f"PlackettLuce(queries={self.n_queries}, documents={self.n_documents}, k={self.k})"
+
+
+def simulate(
+    policy: PlackettLuce,
+    user: User,
+    values: ArrayLike,
+    checkpoints: ArrayLike,
+    *,
+    seed: Seed,
+    tables: tuple[CountArray, CountArray] | None = None,
+    rows: IntArray | None = None,
+) -> FloatArray:
+    """Show uniformly drawn queries to a user; x = sum over clicks of ``values[document]``, lambda / rho for IPS.
+
+    Args:
+        tables: How often each document was shown and clicked at each rank, for click models: these counts are added.
+        rows: Rows of the documents in the tables, where several documents share one; by default each has its own.
+
+    Returns:
+        An (m, 3) array: sum of x, sum of x^2 and number of clicks up to each checkpoint.
+    """
+    values = checks.finite("values", values)
+    counts = checks.checkpoints(checkpoints)
+    if not policy.n_queries:
+        raise ValueError("there is no query to show")
+    if not policy.n_documents == len(user.zeta) == len(values):
+        raise ValueError(
+            f"{policy.n_documents} scores, {len(user.zeta)} zeta and {len(values)} values, there must be one each"
+        )
+    user = user.cut(policy.k)
+    row = _rows(rows, policy)
+    shape = (int(row.max(initial=-1)) + 1, user.k)
+    for table in tables or ():
+        if table.shape != shape or table.dtype != np.uint32:
+            raise ValueError(f"a table of counts is {table.shape} of {table.dtype}, must be {shape} of uint32")
+    shown, clicked = tables or np.empty((2, 0, user.k), np.uint32)
+    places = np.empty(policy.n_documents, kernels.PLACE)
+    sorted_scores, tail, share, documents = kernels.fill_places(policy.scores, policy.offsets, user.zeta, places)
+    sums = np.empty((len(counts), 3))
+    states = (kernel_state(child) for child in children(seed, 2))
+    kernels.simulate(
+        policy.offsets, sorted_scores, tail, share, places, documents, values, UserArrays.of(user), counts, *states, sums,
+        row, shown, clicked,
+    )  # fmt: skip
+    return sums
+
+
+def _rows(rows: IntArray | None, policy: PlackettLuce) -> IntArray:
+    return np.arange(policy.n_documents) if rows is None else rows
+
+
+def queries_drawn(n_queries: int, impressions: int, *, seed: Seed) -> IntArray:
+    """Numbers of times the simulations with that seed draw each query, before anything else has to be known."""
+    drawn = np.zeros(n_queries, np.int64)
+    kernels.count_queries(impressions, kernel_state(children(seed, 2)[0]), drawn)
+    return drawn
+
+
+def add_counts(
+    policy: PlackettLuce,
+    user: User,
+    times: IntArray,
+    tables: tuple[CountArray, CountArray],
+    *,
+    seed: Seed,
+    rows: IntArray | None = None,
+) -> None:
+    """Show each query so many times to a user who reads on, and add displays and clicks to the tables; ``rows`` as there.
+
+    The law of ``simulate`` given how often it draws each query, at less cost: nothing is kept but the counts.
+    """
+    if not user.reads_on:
+        raise ValueError(f"a {user.name} user may stop reading, so simulate single impressions instead")
+    places = np.empty(int(np.diff(policy.offsets).max(initial=0)), kernels.PLACE)
+    arrays, row = UserArrays.of(user.cut(policy.k)), _rows(rows, policy)
+    kernels.simulate_queries(policy.scores, policy.offsets, arrays, times, places, kernel_state(seed), row, *tables)
+
+
+def examinations(shown: CountArray, clicked: CountArray, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Expected examinations, at that position bias, and clicks of each document, from tables of shows and clicks."""
+    examined, clicks = np.empty((2, len(shown)))
+    kernels.examinations(shown, clicked, np.ascontiguousarray(theta, np.float64), examined, clicks)
+    return examined, clicks

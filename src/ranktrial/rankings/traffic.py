@@ -1,7 +1,7 @@
 """Traffic that a logging policy leaves behind: impression by impression, or as counts drawn at once.
 
 Multinomials over (query, ranking) and binomials per rank have the same law as going impression by impression, at a cost that
-does not grow with the traffic. (A Plackett-Luce policy cannot list its rankings: see ``plackett_luce.simulate_counts``.)
+does not grow with the traffic. (A Plackett-Luce policy cannot list its rankings: see ``plackett_luce.simulate``.)
 """
 
 from __future__ import annotations

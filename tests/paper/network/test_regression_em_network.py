@@ -10,7 +10,7 @@ from ranktrial.paper.click_models import RegressionEM
 from ranktrial.paper.network.network import Adam, Network, NetworkRegression
 from ranktrial.position_bias import Counts
 from ranktrial.rankings import PlackettLuce
-from ranktrial.rankings.plackett_luce import simulate_counts
+from ranktrial.rankings.plackett_luce import simulate
 from ranktrial.users import position_based, rank_decay
 
 
@@ -26,7 +26,8 @@ def log() -> tuple[
     scores = np.where(np.arange(6000) % 40 >= 32, 0.0, -60.0) + 0.5 * rng.normal(size=6000)
     policy = PlackettLuce(scores, offsets, 5)
     user = position_based(zeta, rank_decay(5))
-    _, shown, clicked = simulate_counts(policy.scores, offsets, user, np.zeros(6000), [20_000], 3)
+    shown, clicked = np.zeros((2, 6000, 5), np.uint32)
+    simulate(policy, user, np.zeros(6000), [20_000], seed=3, tables=(shown, clicked))
     return Counts.from_dense(shown, clicked, offsets=offsets), features, zeta
 
 
