@@ -245,8 +245,9 @@ def decide(
     share = ALLOWANCE if allowance is None else allowance
     granted = share * ladder.disagreement * ladder.ctr
     stands_against = share / PER_HOSTILE if contamination is None else contamination
+    at_one_look = any(result.has_interval and np.isnan(result.tightest_at) for result in ladder.results)
     known = Decision(
-        "no searches", level=level, anytime=_anytime(ladder), allowance=granted, contamination=stands_against,
+        "no searches", level=level, anytime=not at_one_look, allowance=granted, contamination=stands_against,
         failed=tuple(failed), smallest=smallest, searches=searches, visitors=visitors, clicks=clicks,
         waits=tuple(result.missing for result in ladder.results if result.missing), metric=metric,
     )  # fmt: skip
@@ -298,8 +299,7 @@ def decide(
         least = must_stand(result, contamination, allowance)
         return least * worth(result, 1 if result.estimate.delta > 0 else -1) if least and worth is not None else 0.0
 
-    changed = None if since is None else Changed(since, units_since)
-    return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, changed))
+    return replace(told, forecast=_forecast(ladder, found, widen, told, hostile, since, units_since))
 
 
 def must_stand(result: EstimatorResult, contamination: float | None, allowance: float | None) -> float:
@@ -345,10 +345,6 @@ def lift(difference: Interval, middle: float, both: UnitSums | None, level: floa
     return Lift(middle / (m - middle / 2), Interval(share(difference.low, -1), share(difference.high, 1)))
 
 
-def _anytime(ladder: Ladder) -> bool:
-    return not any(result.has_interval and np.isnan(result.tightest_at) for result in ladder.results)
-
-
 def turned(interval: Interval) -> Interval:
     """The interval of the difference the other way round."""
     return Interval(0.0 - interval.high, 0.0 - interval.low)
@@ -373,7 +369,8 @@ def _forecast(
     widen: Interval,
     told: Decision,
     hostile: Callable[[EstimatorResult], float],
-    changed: Changed | None,
+    since: Interval | None,
+    units_since: int,
 ) -> Forecast:
     """Forecast of when the interval will leave out 0, or what lies beyond the smallest difference that matters.
 
@@ -385,17 +382,15 @@ def _forecast(
         return Forecast(target)
     if told.state in ("decided", "alike"):
         return Forecast(target, told.searches, 0.0)
-    if changed is not None and not (changed.units and np.isfinite(changed.interval.half_width)):
+    if since is not None and not (units_since and np.isfinite(since.half_width)):
         return Forecast(target)
     needed = np.inf
-    for result, _ in found.used if changed is None else found.used[-1:]:
+    for result, _ in found.used if since is None else found.used[-1:]:
         assert result.estimate is not None
         if not ladder.tested(result):
             continue
-        units_for = (
-            partial(_units_for, result) if changed is None else partial(changed.units_for, result.estimate.units)
-        )
-        sizes = abs(told.difference), abs(told.difference if changed else result.estimate.delta)
+        units_for = partial(_units_for, result, since=since, units_since=units_since)
+        sizes = abs(told.difference), abs(result.estimate.delta if since is None else told.difference)
         allowed = max(0.0 if result.name == AB_TRAFFIC else max(widen), hostile(result))
         each = told.searches / result.estimate.units
         seen = told.searches * ladder.blind(result, min(sizes))
@@ -427,24 +422,16 @@ def decides_by_ab_first(ladder: Ladder, widen: Interval = NOTHING) -> bool:
     return more(by_ab, size) < max(more(by_model, size - max(widen)), seen)
 
 
-class Changed(NamedTuple):
-    """A difference that changed: its interval of A - B since then, and the number of units since."""
+def _units_for(result: EstimatorResult, room: float, *, since: Interval | None = None, units_since: int = 0) -> float:
+    """The least number of units whose interval is no wider than so much on either side.
 
-    interval: Interval
-    units: int
-
-    def units_for(self, now: float, room: float) -> float:
-        """The least number of units, ``now`` of which there are, whose interval since the change is so narrow on either side.
-
-        It is taken to narrow with the square root of the units since then.
-        """
+    The interval ``since`` a change is taken to narrow with the square root of the units since then.
+    """
+    if since is not None:
+        assert result.estimate is not None
         if room <= 0:
             return FARTHEST * 2
-        return now + self.units * max((self.interval.half_width / room) ** 2 - 1, 0.0)
-
-
-def _units_for(result: EstimatorResult, room: float) -> float:
-    """The least number of units whose interval is no wider than so much on either side."""
+        return result.estimate.units + units_since * max((since.half_width / room) ** 2 - 1, 0.0)
     low, high = 1.0, FARTHEST * 2
     for _ in range(2):  # the second time within one step of the first
         grid = np.geomspace(low, high, 4_096)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -111,13 +110,6 @@ def table_heading(rate: float = RATE) -> str:
     return f"By segment (*: told from chance; on average at most {rate:.0%} of these are false)"
 
 
-class EvenSplit(NamedTuple):
-    """Value of searches under an even A/B split, for lifts: the mean of ``values`` over those with a flag in ``counted``."""
-
-    counted: BoolArray
-    values: FloatArray
-
-
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A question that is asked of every segment: a metric, and its estimate for all searches.
@@ -126,14 +118,15 @@ class Subject:
         log: The searches that count.
         result: Their estimate, by the estimator in use.
         value: Value of each, by the metric.
-        both: The same under an even A/B split; None where that is not known: there is no lift then.
+        both: Flags of searches, over which the mean of such values is that under an even A/B split; None where that is not
+            known: there is no lift then.
         metric: Name of the metric; "" for clicks.
     """
 
     log: Log
     result: EstimatorResult
     value: FloatArray
-    both: EvenSplit | None = None
+    both: tuple[BoolArray, FloatArray] | None = None
     metric: str = ""
 
 
@@ -143,10 +136,10 @@ def subject(analysis: Analysis, estimator: str) -> Subject:
     each = log.clicks_each.astype(np.float64) if values is None else values.each
     gain = None if values is not None and estimator == AB_TRAFFIC else analysis.gain
     if gain is not None and len(gain.estimate.x) == len(log):
-        both = EvenSplit(np.ones(len(log), bool), each - gain.estimate.x)
+        both = np.ones(len(log), bool), each - gain.estimate.x
     else:
         plain, values_of_both = of_even_split(log, each)
-        both = None if plain is None else EvenSplit(log.arm != 0, values_of_both)
+        both = None if plain is None else (log.arm != 0, values_of_both)
     result, metric = analysis.ladder.result(estimator), "" if values is None else values.metric.title
     return Subject(log, result, each, both, metric)
 
@@ -204,7 +197,7 @@ class _Cut:
         if not plain:
             apart = disagreements(log, np.array(analysis.theta.theta))
             self.granted = allowed_share(config) * apart[log.design]
-        self.since, self.penalty = slice(None), 0.0
+        self.penalty = 0.0
         self.now: BoolArray = np.ones(len(log), bool)
         if analysis.changed:  # one of many times that it could have changed at
             self.level, self.penalty = 1 - (1 - config.level) / starts(), float(np.log(starts()))
@@ -237,11 +230,12 @@ class _Cut:
             if fixed and np.isfinite(interval.low):
                 interval = found.confidence_interval(self.level)
             wide = turned(widened(result, widen, interval))
+            both = None if self.subject.both is None else self._sums(at, *self.subject.both)
             answer = replace(
                 answer,
                 difference=0.0 - found.delta,
                 interval=wide,
-                lift=lift(wide, 0.0 - found.delta, self._both(at), self.level),
+                lift=lift(wide, 0.0 - found.delta, both, self.level),
                 stands=0 in wide or self.subject.metric != "" or self._stands(at, found, interval),
             )
             told = log_evidence(
@@ -280,11 +274,6 @@ class _Cut:
         seen = np.zeros(len(self.log.units.names), bool)
         seen[self.log.units.place[at]] = True
         return int(seen.sum())
-
-    def _both(self, at: IntArray) -> UnitSums | None:
-        """Value per search under an even A/B split in a segment, by unit."""
-        both = self.subject.both
-        return None if both is None else self._sums(at, both.counted, both.values)
 
     def _stands(self, at: IntArray, found: Estimate, interval: Interval) -> bool:
         """True unless so few hostile searches as a winner must withstand, all of them in the segment, could have made it up."""

@@ -125,7 +125,7 @@ def details(decision: Decision, changed: str = "") -> str:
     if decision.state == "too early":
         return f"Waiting for {'; '.join(decision.waits)}." if decision.waits and decision.searches >= 1000 else ""
     often = "however often you look" if decision.anytime else "for one look at a number of searches fixed beforehand"
-    if not _known(decision.interval):
+    if not np.isfinite(decision.interval.half_width):
         return " ".join(filter(None, ["There is no interval.", changed]))
     spec = f"+.{decimals(decision.interval)}f"
     ends = f"{decision.level:.0%} interval {decision.interval:{spec}}, {often}"
@@ -238,7 +238,7 @@ def trust(decision: Decision, weakest: str = "") -> str:
     """Assumption that the answer rests on, and its weakest point, in a sentence or two."""
     if decision.failed:
         return f"Weakest check: {weakest}" if weakest else f"Weakest check: {_failing(decision.failed)}."
-    if decision.estimator is None or not _known(decision.interval):
+    if decision.estimator is None or not np.isfinite(decision.interval.half_width):
         return ""
     unit = decision.metric.unit
     if decision.off_by == 0:
@@ -275,7 +275,7 @@ def lift_text(decision: Decision, labels: tuple[str, str] = ("A", "B"), searches
     spec = f"+.{decimals(Interval(100 * ends.low, 100 * ends.high), 1)}%"
     metric = decision.metric
     text = f"{b} against {a}: {share:{spec}} {metric.unit if metric.of_mean else metric.title}"
-    text += f" ({ends:{spec}})" if _known(ends) else ""
+    text += f" ({ends:{spec}})" if np.isfinite(ends.half_width) else ""
     if np.isfinite(searches_a_day) and not metric.of_mean:
         daily = Interval(*(end * searches_a_day for end in decision.interval))
         more = f"{decision.difference * searches_a_day:+,.0f} {metric.title}"
@@ -344,10 +344,6 @@ def decimals(interval: Interval, least: int = 4) -> int:
     """
     half = interval.half_width
     return min(max(int(np.ceil(-np.log10(half))) + 1, least), 8) if 0 < half < np.inf else least
-
-
-def _known(interval: Interval) -> bool:
-    return bool(np.isfinite(interval.low) and np.isfinite(interval.high))
 
 
 def _failing(checks: Sequence[str]) -> str:
