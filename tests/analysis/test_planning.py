@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ranktrial.analysis.planning.needs import planned_worth
 from ranktrial.analysis.planning.plan import exposure_disagreement, plan
+from ranktrial.analysis.planning.planner import planned_worth
 from ranktrial.analysis.planning.users import ClickRate, click_sd, plausible_users
 from ranktrial.analysis.power import anytime_impressions, tightest_for
 from ranktrial.methods import AB, Counterfactual, LogOpt, Method, TeamDraft

@@ -20,7 +20,7 @@ from ranktrial.analysis.guardrails import guardrails
 from ranktrial.analysis.guardrails.click_model import ASSUMPTIONS, COMPANY, INDEPENDENCE, clicks_above
 from ranktrial.analysis.guardrails.estimates import BIAS
 from ranktrial.analysis.guardrails.over_time import BIAS_OVER_TIME, drift_text
-from ranktrial.analysis.guardrails.status import WORST_FIRST, Guardrail
+from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, guarded, measured, metric_answer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
@@ -182,7 +182,9 @@ def words(
         changed = drift_text(drift)
     fails = [check for check in checks if check.status == "fail"]
     failing = next((check for check in fails if check.title in decision.failed), None)
-    worst = failing or min(fails or [check for check in checks if check.status == "warn"], key=_weight, default=None)
+    bad = fails or [check for check in checks if check.status == "warn"]
+    first = "data", "assumptions", "visitors"  # those that the numbers rest on
+    worst = failing or min(bad, key=lambda check: first.index(check.group), default=None)
     remedy = "" if failing is None else failing.remedy
     if failing is None and fails and decision.estimator is None:
         more = "a version with a larger hold-back gets there sooner" if live else "log some of it too"
@@ -200,11 +202,6 @@ def words(
         remedy=remedy,
         weakest="" if worst is None else f'"{worst.title}". {worst.text}',
     )
-
-
-def _weight(check: Guardrail) -> tuple[int, int]:
-    """Order in which checks are named: those that the numbers rest on first."""
-    return ("data", "assumptions", "visitors").index(check.group), WORST_FIRST.index(check.status)
 
 
 class EstimateRow(Frozen):

@@ -198,6 +198,7 @@ def next_step(
         other = decision.winner is not None and decision.winner != shows
         better = decision.metric.compared("", decision.metric.sign > 0)
         return f"{ended} {labels[decision.winner == 'B']} {_gets(decision)} {better}." if other else ended
+    go_on = "Keep running" if live else "Collect more"
     match decision.state:
         case "no searches":
             return "Send searches to the trial." if live else ""
@@ -212,7 +213,7 @@ def next_step(
             return f"Check that events arrive with the action {' or '.join(decision.metric.of_actions)}."
         case "too early":
             first = FIRST_INTERVAL.format(decision.metric.occasions)
-            return remedy or f"{_go_on(live)}: the first interval comes after {first}."
+            return remedy or f"{go_on}: the first interval comes after {first}."
         case "alike":
             choose = "Stop the trial and choose by other reasons" if live else "Choose by other reasons"
             return f"{choose}: neither gains more than {decision.smallest:g} {decision.metric.unit}."
@@ -231,7 +232,7 @@ def next_step(
         return "Let it run for its time."
     if "hostile" in decision.reasons:
         return "See who clicks, and exclude robots: more searches hardly help."
-    return _until(decision, days, live)
+    return _until(decision, days, live, go_on)
 
 
 def trust(decision: Decision, weakest: str = "") -> str:
@@ -298,13 +299,13 @@ def _hostile_visitors(decision: Decision) -> str:
     return f"{hostile} of {decision.visitors:,} ({percent(decision.overturned_by)}) could have made this up"
 
 
-def _until(decision: Decision, days: float, live: bool) -> str:
+def _until(decision: Decision, days: float, live: bool, go_on: str) -> str:
     found = decision.forecast
     shows_by_now = found.remaining < 1 and decision.interval.half_width <= found.target
     if np.isnan(found.searches) and not np.isfinite(decision.off_by):
-        return f"{_go_on(live)}, with a share of A/B traffic: nothing else checks how visitors click."
+        return f"{go_on}, with a share of A/B traffic: nothing else checks how visitors click."
     if np.isnan(found.searches) or (found.remaining < 1 and not shows_by_now):
-        return f"{_go_on(live)}: it is too early to say how many searches it takes."
+        return f"{go_on}: it is too early to say how many searches it takes."
     target = f"a difference of {found.target:.3g} {decision.metric.unit}"
     if not found.remaining < TOO_MANY or days >= TOO_LONG:
         if decision.smallest is None:
@@ -314,13 +315,9 @@ def _until(decision: Decision, days: float, live: bool) -> str:
         )
         return f"{target[:1].upper()}{target[1:]} is too small {rest}."
     if shows_by_now:
-        return f"{_go_on(live)}: {target} would show by now, a smaller one takes longer."
+        return f"{go_on}: {target} would show by now, a smaller one takes longer."
     takes = f" ({duration(days)} at the pace so far)" if days > 0 and live else ""
-    return f"{_go_on(live)}: about {float(f'{found.remaining:.2g}'):,.0f} more searches{takes} would settle {target}."
-
-
-def _go_on(live: bool) -> str:
-    return "Keep running" if live else "Collect more"
+    return f"{go_on}: about {float(f'{found.remaining:.2g}'):,.0f} more searches{takes} would settle {target}."
 
 
 def duration(days: float) -> str:

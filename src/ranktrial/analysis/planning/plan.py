@@ -32,7 +32,7 @@ from ranktrial import checks
 from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
 from ranktrial.analysis.discoveries import RATE
 from ranktrial.analysis.planning.metrics import KnownMetric
-from ranktrial.analysis.planning.needs import EARLY, HostileClicks, Needs, in_all, is_ab, planned_worth
+from ranktrial.analysis.planning.planner import EARLY, HostileClicks, Planner, in_all, is_ab, planned_worth
 from ranktrial.analysis.planning.results import (
     BudgetedPlan,
     LivePlan,
@@ -149,7 +149,7 @@ def plan(
     by_model, by_ab = planned_worth(pair)
     guard = HostileClicks(hostile * by_model, 0.0 if contamination is None else hostile * by_ab)
     ab_variance = AB(estimate="adjusted").moments(pair, known).variance
-    needs = Needs(delta, power, level, impressions, tightest_at, allowed, guard, ab_variance)
+    needs = Planner(delta, power, level, impressions, tightest_at, allowed, guard, ab_variance)
     crowd = judges[:USERS_TO_PRICE] or [known]
     rows, left_out = [], []
     noise = max((one.noise for one in metrics if one.metric.of_results), default=0.0)
@@ -226,7 +226,7 @@ def _by_segment(
 
 def _by_metric(
     metrics: Sequence[KnownMetric],
-    needs: Needs,
+    needs: Planner,
     live: PlannedMethod,
     studied: Mapping[str, tuple[Moments, list[list[Stage]]]],
     pair: Pair,

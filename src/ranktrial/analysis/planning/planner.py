@@ -1,4 +1,4 @@
-"""Impressions that a method needs, from the exact variance of one impression's value."""
+"""Planner of single methods: impressions that they need, from the exact variance of one impression's value."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def is_ab(method: Method) -> bool:
 
 
 @dataclass(frozen=True)
-class Needs:
+class Planner:
     """Conversion of variances into numbers of impressions."""
 
     delta: float
