@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +97,7 @@ def gained(pair: Pair, user: User, theta: FloatArray) -> FloatArray:
     return np.asarray(np.bincount(query_of(pair), (by_a - by_b) * user.zeta, pair.n_queries), np.float64)
 
 
-def two(pair: Pair, users: dict[str, User], n: int, seed: int, asked: dict[str, IntArray] | None = None) -> Log:
+def two(pair: Pair, users: dict[str, User], n: int, seed: int, asked: Mapping[str, IntArray] | None = None) -> Log:
     policy = designed(pair)
     return simulated_by_segment(
         pair, dict.fromkeys(users, policy), users, dict.fromkeys(users, n // 2), asked=asked, seed=seed

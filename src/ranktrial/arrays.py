@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+IntArray = NDArray[np.integer[Any]]  # of any width
 DocumentArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
 Numbers = NDArray[np.floating[Any]]  # of either precision

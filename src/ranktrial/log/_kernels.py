@@ -85,12 +85,14 @@ def _bits_of(table: Any) -> Any:
 
 
 @nb.njit(cache=True)
-def number_on(keys: Any, at: Any, table: Any, known: Any, first: Any, count: Any) -> Any:
-    """The number of each key, given those of the first ``count`` that are ``known``; keys that are new get the next ones, and
-    are noted in all three arrays. ``table`` has numbers by hash, at least twice as many places as numbers in it.
+def number_on(keys: Any, table: Any, known: Any, count: Any) -> Any:
+    """The number of each key, given those of the first ``count`` that are ``known``, and the position at which each new key
+    came first. New keys get the next numbers, and are noted in ``known`` and ``table``, which has numbers by hash and more
+    places than numbers.
     """
     bits = _bits_of(table)
-    number = np.empty(keys.shape[0], np.int64)
+    number, new = np.empty(keys.shape[0], np.int64), np.empty(keys.shape[0], np.int64)
+    before = count
     for i in range(keys.shape[0]):
         place = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
         while table[place] >= 0 and known[table[place]] != keys[i]:
@@ -98,10 +100,10 @@ def number_on(keys: Any, at: Any, table: Any, known: Any, first: Any, count: Any
         if table[place] < 0:
             table[place] = count
             known[count] = keys[i]
-            first[count] = at[i]
+            new[count - before] = i
             count += 1
         number[i] = table[place]
-    return number, count
+    return number, new[: count - before].copy(), count
 
 
 @nb.njit(cache=True)
@@ -161,11 +163,32 @@ def first_places(keys: Any) -> Any:
     """Positions of the first occurrence of each distinct key, in order, and for each key its index among them."""
     n = keys.shape[0]
     bits = 4
-    while 2**bits < 2 * n:
+    while 2**bits < 1.5 * n:
         bits += 1
-    first = np.empty(n, np.int64)
-    place, met = number_on(keys, np.arange(n), np.full(2**bits, -1, np.int32), np.empty(n, np.int64), first, 0)
-    return first[:met].copy(), place
+    table = np.full(2**bits, -1, np.int32)
+    first, index = np.empty(n, np.int32), np.empty(n, np.int32)
+    met = 0
+    for i in range(n):
+        place = np.int64((np.uint64(keys[i]) * ODD) >> np.uint64(64 - bits))
+        while table[place] >= 0 and keys[first[table[place]]] != keys[i]:
+            place = (place + 1) & (2**bits - 1)
+        if table[place] < 0:
+            table[place] = met
+            first[met] = i
+            met += 1
+        index[i] = table[place]
+    return first[:met].copy(), index
+
+
+@nb.njit(cache=True)
+def by_first_use(numbers: Any, n: Any) -> Any:
+    """True if the numbers from 0 to n - 1 all occur, each for the first time after those below it."""
+    met = 0
+    for i in range(numbers.shape[0]):
+        if numbers[i] > met:
+            return False
+        met += numbers[i] == met
+    return met == n
 
 
 @nb.njit(cache=True)

@@ -37,6 +37,12 @@ class Growing:
         self._room[self._size : size] = more
         self._size = size
 
+    def copy(self) -> Growing:
+        """Return another array of the same rows."""
+        other = Growing(self._room.dtype, *self._room.shape[1:])
+        other.append(self.values)
+        return other
+
     @property
     def values(self) -> NDArray[Any]:
         return self._room[: self._size]
@@ -102,34 +108,35 @@ class Numbering:
     """Numbers of keys, from 0 on, in the order in which they first came.
 
     >>> numbers = Numbering()
-    >>> numbers.add(np.array([70, 30, 70])), numbers.add(np.array([30, 50]))
-    (array([0, 1, 0]), array([1, 2]))
-    >>> numbers.find(np.array([50, 60])), len(numbers)
-    (array([ 2, -1]), 3)
+    >>> numbers.add(np.array([70, 30, 70]))
+    (array([0, 1, 0]), array([0, 1]))
+    >>> numbers.add(np.array([30, 50])), numbers.find(np.array([50, 60])), numbers.keys
+    ((array([1, 2]), array([1])), array([ 2, -1]), array([70, 30, 50]))
     """
 
     def __init__(self) -> None:
         self._count = 0
-        self._keys = np.empty(0, np.int64)
-        self._table = np.full(16, -1, np.int32)  # numbers by hash
+        self._keys = np.empty(16, np.int64)
+        self._table = np.full(32, -1, np.int32)  # numbers by hash
 
-    def add(self, keys: NDArray[Any]) -> IntArray:
-        """Number of each key; keys that are new get the next ones."""
+    @property
+    def keys(self) -> IntArray:
+        """All keys, by their numbers."""
+        return self._keys[: self._count]
+
+    def add(self, keys: IntArray) -> tuple[IntArray, IntArray]:
+        """Number of each key, and where among them each new key came first; new keys get the next numbers."""
         most = self._count + len(keys)
         if most > len(self._keys):
-            self._keys = np.concatenate([self._keys[: self._count], np.empty(most + most // 2, np.int64)])
-        if 2 * most > len(self._table):
-            self._table = np.full(1 << (4 * most - 1).bit_length(), -1, np.int32)
-            again = self._keys[: self._count].copy()
-            number_on(again, again, self._table, self._keys, np.empty(len(again), np.int64), 0)
-        plain = np.ascontiguousarray(keys).astype(np.int64, copy=False)
-        number, self._count = number_on(plain, plain, self._table, self._keys, np.empty(most, np.int64), self._count)
-        return np.asarray(number)
+            room = np.empty(most + most // 2, np.int64)
+            room[: self._count] = self.keys
+            self._keys = room
+        if 3 * most > 2 * len(self._table):
+            self._table = np.full(1 << (2 * most - 1).bit_length(), -1, np.int32)
+            number_on(self.keys, self._table, self._keys, 0)
+        number, new, self._count = number_on(np.ascontiguousarray(keys), self._table, self._keys, self._count)
+        return number, new
 
-    def find(self, keys: NDArray[Any]) -> IntArray:
+    def find(self, keys: IntArray) -> IntArray:
         """Number of each key, -1 for those that never came."""
-        plain = np.ascontiguousarray(keys).astype(np.int64, copy=False)
-        return np.asarray(find_numbers(plain, self._table, self._keys))
-
-    def __len__(self) -> int:
-        return self._count
+        return np.asarray(find_numbers(np.ascontiguousarray(keys), self._table, self._keys))

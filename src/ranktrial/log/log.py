@@ -22,6 +22,7 @@ from ranktrial.log import sources as log_sources
 from ranktrial.log._kernels import (
     add_placements,
     add_shows,
+    by_first_use,
     count_clicks,
     first_places,
     list_clicks,
@@ -128,6 +129,10 @@ class Log:
     covariates: FloatArray = field(default_factory=lambda: NO_COVARIATES)
     covariate_names: tuple[str, ...] = ()
     kept: Kept = field(init=False, repr=False, default_factory=Kept)
+
+    def __post_init__(self) -> None:
+        for name in ("design", "row"):  # a log may have many millions
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.int32))
 
     # --- where logs come from -----------------------------------------------------------------------------------------
 
@@ -323,9 +328,9 @@ class Log:
         Sums then add up in the same order, and to the same digits, in whatever order a log was read.
         """
         log = self
-        if not _by_first_use(log.design, log.n_designs):
+        if not by_first_use(log.design, log.n_designs):
             log = log.compact()
-        if not _by_first_use(log.document, len(log.documents)) or not _by_first_use(log.query, len(log.queries)):
+        if not by_first_use(log.document, len(log.documents)) or not by_first_use(log.query, len(log.queries)):
             queries, query = first_seen(log.query)
             documents, document = first_seen(log.document)
             number = np.empty(len(log.queries), np.int64)
@@ -378,7 +383,7 @@ class Log:
     def design_of_slot(self) -> IntArray:
         return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
 
-    @cached_property
+    @property
     def asked(self) -> IntArray:
         """The query of each impression, by its number."""
         return self.query[self.design]
@@ -411,9 +416,10 @@ class Log:
     @cached_property
     def drawn(self) -> BoolArray:
         """Flags of independent draws: the first impression of each unit and query, as later ones reuse its random number."""
-        drawn = self.units.impressions[self.units.place] == 1
+        place = self.units.place
+        drawn = (np.bincount(place) == 1)[place]
         back = np.flatnonzero(~drawn)
-        once, _ = first_places(self.units.place[back] * max(len(self.queries), 1) + self.asked[back])
+        once, _ = first_places(place[back].astype(np.int64) * max(len(self.queries), 1) + self.query[self.design[back]])
         drawn[back[once]] = True
         return np.asarray(drawn)
 
@@ -516,9 +522,3 @@ class Log:
             number[slots] = -1
             counts.append(Counts(slots_in_all, slots, shown, clicked, query[slots], times[:, None] * expected))
         return counts
-
-
-def _by_first_use(numbers: IntArray, n: int) -> bool:
-    """True if the numbers from 0 to n - 1 all occur, each for the first time after those below it."""
-    highest = np.maximum.accumulate(np.append(-1, numbers))
-    return bool(highest[-1] == n - 1 and (np.diff(highest) <= 1).all())

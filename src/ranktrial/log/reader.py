@@ -6,40 +6,34 @@ Rows are read once, from where the last reading ended, and stay as numbers: what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.arrays import BoolArray, IntArray
+from ranktrial.arrays import IntArray
 from ranktrial.covariates import unpacked
 from ranktrial.log.events import LoggedEvents
 from ranktrial.log.folding import Kept
 from ranktrial.log.growing import Growing, Numbering
-from ranktrial.log.log import NO_CODES, NO_COVARIATES, Log
+from ranktrial.log.log import Log
 from ranktrial.log.stored_designs import CELLS, LATER_PAGE, NOT_SHOWN, StoredDesigns
 from ranktrial.log.stored_events import StoredEvents, actions_of
-from ranktrial.metrics import Metric
+from ranktrial.metrics import CLICK, Metric
 from ranktrial.segments import NO_SEGMENTS, Segments
-from ranktrial.store.base import ClickRow, ImpressionRow, MarkRow
+from ranktrial.store.base import ClickRow, EventRow, ImpressionRow, MarkRow, VoidRow
 from ranktrial.store.marks import PUBLIC, Mark, mark
 from ranktrial.store.protocols import Store
 from ranktrial.store.tallies import ELSEWHERE, NOT_STORED, NOT_STORED_PUBLIC, OFF_PAGE, SEEN_OTHERWISE
 from ranktrial.tokens import KEY_BYTES
 
-KEY = f"S{KEY_BYTES}"
-STORED = np.dtype(
-    [("id", "i8"), ("key", KEY), ("design", "i8"), ("place", "i8"), ("unit", "i8"), ("time", "i8"), ("segment", "i4"),
-     ("covariates", "O")]
-)  # fmt: skip
-CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
-MARKED = np.dtype([("key", KEY), ("kind", "i1")])
-BLOCKS = 50  # of rows, before they are sorted in
+ODD_CLICK = np.dtype([("at", "i4"), ("cell", "i8"), ("rank", "i1"), ("late", "?")])
+MARKED = np.dtype([("key", "i8"), ("kind", "i1")])
 NO_RANK = -1
+KEY_OF = itemgetter(1)  # of rows of all kinds
 
 
 class LogReader:
@@ -66,271 +60,225 @@ class LogReader:
     ) -> None:
         self.metrics, self._clock = tuple(metrics), clock
         self._windows = sorted({round(metric.settles_after * 1e6) for metric in metrics if metric.settles_after})
-        actions = actions_of(metrics)
-        self._events = StoredEvents(store, version, actions, self._place) if actions else None
-        self._segments, self._segment = segments, Growing(np.int32)
-        self._covariates, self._known = tuple(covariates), Growing(np.float32, len(covariates))
         self._store, self._version, self._k, self._plain = store, version, k, plain
+        self._segments, self._covariates = segments, tuple(covariates)
+        self._position = dict.fromkeys((ImpressionRow, ClickRow, EventRow, MarkRow, VoidRow), 0)  # read so far
         self._designs = StoredDesigns(store, k)
-        self._numbers, self._number_at = Numbering(), Growing(np.int64)  # of keys, and where each impression is
-        self._key, self._design, self._row = Growing(KEY), Growing(np.int64), Growing(np.int64)
-        self._unit, self._time = Growing(np.int64), Growing(np.int64)
-        self._clicked = np.zeros((0, k), bool)  # ranks of impressions; never changed once a log has it
-        self._dropped = np.empty(0, np.int64)  # impressions that are void or damaged, sorted
-        self._clicks, self._late = Growing(CLICK), 0
-        self._special = Growing(
-            np.int64, 2
-        )  # clicks in time off the page: impression, and whether on none of its pages
-        self._unmatched = _Clicks()  # whose impression is not there (yet)
-        self._marks = Growing(MARKED)
-        self._voids: set[bytes] = set()
-        self._position: tuple[int, ...] = (0, 0, 0, 0)
+        self._keys = Numbering()  # numbers impressions
+        self._columns = {  # of a log
+            "design": Growing(np.int32),
+            "row": Growing(np.int32),  # -1 where the design is damaged
+            "unit": Growing(np.int64),
+            "time": Growing(np.int64),
+            "clicks": Growing(bool, k),
+        }
+        if segments:
+            self._columns["segment"] = Growing(np.int32)
+        if covariates:
+            self._columns["covariates"] = Growing(np.float32, len(covariates))
+        self._odd = Growing(ODD_CLICK)  # clicks that came late, or on what was not on the page
+        self._events = StoredEvents(actions_of(metrics))
+        self._marks, self._voids = Growing(MARKED), Growing(np.int64)
+        self._waiting: dict[type, list[tuple[Any, ...]]] = {ClickRow: [], EventRow: []}  # for their impressions
+        self._lent = False  # the flags of clicks, to a log
         self._log: Log | None = None
         self._kept = Kept(grows=True)
 
     def read(self) -> Log:
         """The log as it is in the store now."""
-        now = round(self._clock() * 1e6) if self._windows else 0
-        before, start, events_came = self._position, self._position[0], False
-        if self._events is not None:  # of which there may be too many to keep until all impressions are there
-            start = self._add_impressions(start)
-            events_came = self._events.read()
-        # Clicks first: an impression that is stored before its clicks, or events, is then never missed.
-        timed = self._events is not None and self._events.timed
-        clicks_to = before[1]
-        for some in self._store.blocks(ClickRow, self._version, clicks_to):
-            clicks_to = self._unmatched.add(some, timed=timed)
-        voids = list(self._store.voids(self._version, before[2]))
-        marks_to = self._add_marks(before[3])
-        impressions_to = self._add_impressions(start)
-        self._position = impressions_to, clicks_to, voids[-1].id if voids else before[2], marks_to
-        if self._log is None or self._position != before or events_came:
-            self._match()
-            self._drop([row.key for row in voids])
-            self._log = self._made(now if self._windows else None)
-        elif self._matured(self._log, now):
+        now = round(self._clock() * 1e6) if self._windows else None
+        before = dict(self._position)
+        self._add_impressions()
+        for clicks in self._new(ClickRow):
+            self._add_clicks(clicks)
+        if set(self._events.actions) - {CLICK}:
+            for events in self._new(EventRow):
+                self._add_events(events)
+        for voids in self._new(VoidRow):
+            self._voids.append(_numbers(map(KEY_OF, voids)))
+        for marks in self._new(MarkRow):
+            new = np.empty(len(marks), MARKED)
+            new["key"], new["kind"] = _numbers(map(KEY_OF, marks)), _column(marks, 2)
+            self._marks.append(new)
+        self._add_impressions()  # again: one that is stored before its clicks, or events, is then never missed
+        if self._log is None or self._position != before:
+            for kind, add in ((ClickRow, self._add_clicks), (EventRow, self._add_events)):
+                waiting, self._waiting[kind] = self._waiting[kind], []
+                add(waiting)
+            self._log = self._made(now)
+        elif now is not None and self._matured(self._log, now):
             self._log = replace(self._log, read_at=now)
         object.__setattr__(self._log, "kept", self._kept)
         return self._log
 
+    def _new(self, kind: type[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Rows that were not read yet, some thousand at a time."""
+        for rows in self._store.blocks(kind, self._version, self._position[kind]):
+            self._position[kind] = rows[-1][0]
+            yield rows
+
     def _matured(self, log: Log, now: int) -> bool:
         """True if the window of a metric has closed for an impression since the log was read."""
-        if log.read_at is None:
-            return False
-        ends = ([moment - window for window in self._windows] for moment in (log.read_at, now))
+        ends = ([moment - window for window in self._windows] for moment in (log.read_at or 0, now))
         before, after = (np.searchsorted(log.time, end, "right") for end in ends)
         return bool((after > before).any())
 
-    def _add_impressions(self, after: int) -> int:
-        blocks = iter(self._store.blocks(ImpressionRow, self._version, after))
-        while some := [np.array(block, STORED) for block in islice(blocks, BLOCKS)]:
-            new = np.concatenate(some)
-            after = int(new["id"][-1])
-            new = new[_by_time(new["time"], new["key"])]  # designs then have numbers by their first use
-            design, first = self._designs.numbers(new["design"]), len(self._key)
-            row, known = self._designs.row_of(design, new["place"]), len(self._numbers)
-            is_new = self._numbers.add(_short(new["key"])) >= known
-            self._number_at.append(first + np.flatnonzero(is_new))
-            self._dropped = np.union1d(self._dropped, first + np.flatnonzero(row < 0))
-            for column, values in (
-                (self._key, new["key"]), (self._design, design), (self._row, row), (self._unit, new["unit"]),
-                (self._time, new["time"]),
-            ):  # fmt: skip
-                column.append(values)
+    def _add_impressions(self) -> None:
+        for rows in self._new(ImpressionRow):
+            key = _numbers(map(KEY_OF, rows))
+            design_id, place, unit, moment = (_column(rows, at) for at in range(2, 6))
+            order = np.lexsort((key.view(np.uint64), moment))  # designs then have numbers by their first use
+            order = order[self._keys.add(key[order])[1]]
+            design = self._designs.numbers(design_id[order])
+            columns = {
+                "design": design, "row": self._designs.row_of(design, place[order]), "unit": unit[order],
+                "time": moment[order], "clicks": np.zeros((len(order), self._k), bool),
+            }  # fmt: skip
             if self._segments:
-                self._segment.append(np.where(new["segment"] < self._segments.size, new["segment"], 0))
+                codes = _column(rows, 6)[order]
+                columns["segment"] = np.where(codes < self._segments.size, codes, 0)
             if self._covariates:
-                self._known.append(unpacked(new["covariates"].tolist(), len(self._covariates)))
-        if missing := len(self._key) - len(self._clicked):
-            self._clicked = np.concatenate([self._clicked, np.zeros((missing, self._k), bool)])
-        return after
+                columns["covariates"] = unpacked(map(itemgetter(7), rows), len(self._covariates))[order]
+            for name, values in columns.items():
+                self._columns[name].append(values)
 
-    def _add_marks(self, after: int) -> int:
-        for some in self._store.blocks(MarkRow, self._version, after):
-            after = int(some[-1][0])
-            self._marks.append(np.array([row[1:] for row in some], MARKED))
-        return after
-
-    def _find(self, keys: NDArray[Any]) -> IntArray:
-        """Impression of each key, -1 where there is none."""
-        number = self._numbers.find(_short(keys))
-        at = np.full(len(keys), -1)
-        known = np.flatnonzero(number >= 0)
-        at[known] = self._number_at.values[number[known]]
-        at[known[self._key.values[at[known]] != keys[known]]] = -1
-        return at
-
-    def _cells(self, at: IntArray, documents: Sequence[str]) -> tuple[IntArray, IntArray]:
-        """Cells of documents in the designs of impressions, and ranks on their pages."""
-        design, row = self._design.values[at], self._row.values[at]
-        cell, rank = self._designs.cells(design, documents), np.full(len(at), NO_RANK)
+    def _placed(
+        self, kind: type, rows: Sequence[tuple[Any, ...]]
+    ) -> tuple[Sequence[tuple[Any, ...]], IntArray, IntArray, IntArray]:
+        """Clicks or events whose impression is there, its number, and the cell of the document in its design and its rank on
+        the page, ``NO_RANK`` if it is not on it. The others wait.
+        """
+        at = self._keys.find(_numbers(map(KEY_OF, rows)))
+        if (at < 0).any():
+            self._waiting[kind] += [rows[i] for i in np.flatnonzero(at < 0).tolist()]
+            rows, at = [rows[i] for i in np.flatnonzero(at >= 0).tolist()], at[at >= 0]
+        design, row = self._columns["design"].values[at], self._columns["row"].values[at]
+        cell, rank = self._designs.cells(design, [row[2] for row in rows]), np.full(len(at), NO_RANK)
         slot = np.flatnonzero((cell < LATER_PAGE) & (row >= 0))
         rank[slot] = self._designs.rank_of(row[slot], design[slot], cell[slot])
-        return cell, rank
+        return rows, at, cell, rank
 
-    def _place(self, keys: NDArray[Any], documents: Sequence[str]) -> tuple[IntArray, IntArray]:
-        """See ``StoredEvents``."""
-        at = self._find(keys)
-        there = np.flatnonzero(at >= 0)
-        some = documents if len(there) == len(at) else [documents[i] for i in there.tolist()]
-        cell, found = self._cells(at[there], some)
-        rank = np.full(len(at), NO_RANK)
-        rank[there] = np.where(cell >= NOT_SHOWN, NO_RANK - 1, found)
-        return at, rank
+    def _add_clicks(self, clicks: Sequence[tuple[Any, ...]]) -> None:
+        if not clicks:
+            return
+        clicks, at, cell, rank = self._placed(ClickRow, clicks)
+        late = _column(clicks, 3) > 0
+        odd = late | (rank == NO_RANK)
+        new = np.empty(int(odd.sum()), ODD_CLICK)
+        new["at"], new["cell"], new["rank"], new["late"] = at[odd], cell[odd], rank[odd], late[odd]
+        self._odd.append(new)
+        at, rank = at[~odd], rank[~odd]
+        if self._lent and len(at):  # a log that was read stays as it is
+            self._columns["clicks"], self._lent = self._columns["clicks"].copy(), False
+        self._columns["clicks"].values[at, rank] = True
+        if CLICK in self._events.actions:
+            moment = _column(clicks, 4)[~odd]
+            known = moment > 0
+            self._events.append(at[known], rank[known], self._events.actions.index(CLICK), 0, moment[known])
 
-    def _match(self) -> None:
-        """Note for each click its impression, and where in that impression's design and on its page its document is."""
-        clicks = self._unmatched
-        at = self._find(np.array(clicks.keys, KEY))
-        matched, self._unmatched = clicks.where(at >= 0), clicks.where(at < 0)
-        at = at[at >= 0]
-        new = np.empty(len(at), CLICK)
-        cell, rank = self._cells(at, matched.documents)
-        new["at"], new["cell"], new["rank"], new["late"] = at, cell, rank, matched.late
-        self._clicks.append(new)
-        self._late += int(new["late"].sum())
-        if self._events is not None:
-            self._events.match_waiting()
-            if self._events.timed:
-                in_time = ~new["late"] & (rank != NO_RANK)
-                self._events.add_clicks(at[in_time], rank[in_time], np.array(matched.times, np.int64)[in_time])
-        new = new[~new["late"]]
-        off = new[new["rank"] == NO_RANK]
-        self._special.append(np.column_stack([off["at"], off["cell"] >= NOT_SHOWN]))
-        new = new[new["rank"] != NO_RANK]
-        if len(new):
-            self._clicked = self._clicked.copy()
-            self._clicked[new["at"], new["rank"]] = True
-
-    def _drop(self, voids: list[bytes]) -> None:
-        """Leave out impressions that are void."""
-        self._voids.update(voids)
-        at = self._find(np.array(sorted(self._voids), KEY))
-        self._dropped = np.union1d(self._dropped, at[at >= 0])
+    def _add_events(self, events: Sequence[tuple[Any, ...]]) -> None:
+        number = {action: number for number, action in enumerate(self._events.actions)}
+        events = [row for row in events if row[3] in number]
+        if not events:
+            return
+        events, at, cell, rank = self._placed(EventRow, events)
+        rank[cell >= NOT_SHOWN] = NO_RANK - 1
+        action = [number[row[3]] for row in events]
+        self._events.append(at, rank, action, _column(events, 4), _column(events, 5))
 
     def _made(self, read_at: int | None) -> Log:
         """The log of all that was read."""
-        time, events = self._time.values, LoggedEvents.EMPTY
-        in_order = bool((time[1:] > time[:-1]).all())
-        order: IntArray | slice = slice(None) if in_order else _by_time(time, self._key.values)
-        if len(self._dropped):
+        columns: dict[str, Any] = {name: column.values for name, column in self._columns.items()}
+        time, events = columns["time"], LoggedEvents.EMPTY
+        void = np.unique(self._keys.find(self._voids.values))
+        void = void[void >= 0]
+        dropped = np.union1d(np.flatnonzero(columns["row"] < 0), void)
+        order: IntArray | slice = slice(None)
+        if not (time[1:] > time[:-1]).all():
+            order = np.lexsort((self._keys.keys.view(np.uint64), time))
+        if len(dropped):
             there = np.ones(len(time), bool)
-            there[self._dropped] = False
+            there[dropped] = False
             order = np.arange(len(time))[order]
             order = order[there[order]]
-        special = self._special.values[~np.isin(self._special.values[:, 0], self._dropped)]
-        marked, left_out = self._marked(special), self._left_out(special)
+        odd = self._odd.values
+        left_out = self._left_out(odd, dropped, void)
+        marked = self._marked(odd, dropped)
         for what, kind in ((SEEN_OTHERWISE, Mark.SEEN_OTHERWISE), (ELSEWHERE, Mark.ELSEWHERE)):
             left_out[what] = sum(len(marked.get(mark(kind, public), ())) for public in (False, True))
-        if self._events is not None:
+        if len(self._events):
             position = np.full(len(time), -1)
-            position[order] = np.arange(len(time) - len(self._dropped))
+            position[order] = np.arange(len(time) - len(dropped))
             events = self._events.of(time, position)
             left_out.update(self._events.left_out(position < 0))
+        columns, self._lent = {name: values[order] for name, values in columns.items()}, True
+        if self._covariates:
+            columns["covariates"] = columns["covariates"].astype(np.float64)
         return Log(
             k=self._k,
-            design=self._design.values[order],
-            row=self._row.values[order],
-            unit=self._unit.values[order],
-            time=time[order],
-            clicks=self._clicked[order],
+            **columns,
             attributes=self._segments,
-            segment=self._segment.values[order] if self._segments else NO_CODES,
-            covariates=self._known.values[order].astype(np.float64) if self._covariates else NO_COVARIATES,
             covariate_names=self._covariates,
             plain=self._plain,
             left_out={what: count for what, count in sorted(left_out.items()) if count},
             marked=marked,
             events=events,
-            actions=() if self._events is None else self._events.actions,
+            actions=self._events.actions,
             read_at=read_at,
             **self._designs.arrays,
         ).numbered_by_use()
 
-    def _marked(self, special: IntArray) -> dict[int, IntArray]:
-        """Units of impressions by their marks; ``special`` are those with clicks off their page, and if on none of them."""
-        marks, unit = self._marks.values, self._unit.values
-        at = self._find(marks["key"])
+    def _marked(self, odd: NDArray[Any], dropped: IntArray) -> dict[int, IntArray]:
+        """Units of impressions by their marks."""
+        marks, unit = self._marks.values, self._columns["unit"].values
+        at = self._keys.find(marks["key"])
         public = marks["kind"] == mark(Mark.OTHER, True)
-        there = (at >= 0) & ~np.isin(at, self._dropped)
+        there = (at >= 0) & ~np.isin(at, dropped)
         found = {int(kind): unit[at[there & (marks["kind"] == kind)]] for kind in np.unique(marks["kind"][there])}
         by_anybody = at[there & public]
-        for kind, of_kind in ((Mark.OFF_PAGE, special[:, 1] == 0), (Mark.STRANGE, special[:, 1] > 0)):
-            where = np.unique(special[of_kind, 0])
+        off_page = odd[~odd["late"] & ~np.isin(odd["at"], dropped)]
+        strange = off_page["cell"] >= NOT_SHOWN
+        for kind, of_kind in ((Mark.OFF_PAGE, ~strange), (Mark.STRANGE, strange)):
+            where = np.unique(off_page["at"][of_kind])
             open_to_all = np.isin(where, by_anybody)
             found[kind], found[kind | PUBLIC] = unit[where[~open_to_all]], unit[where[open_to_all]]
-        found[Mark.LATE] = unit[np.unique(np.setdiff1d(self._only_late(), self._dropped))]
+        found[Mark.LATE] = unit[np.unique(np.setdiff1d(self._only_late(odd), dropped))]
         return {kind: np.sort(units) for kind, units in sorted(found.items()) if len(units)}
 
-    def _left_out(self, special: IntArray) -> dict[str, int]:
+    def _left_out(self, odd: NDArray[Any], dropped: IntArray, void: IntArray) -> dict[str, int]:
         """Numbers of rows that do not count, by reason."""
-        unmatched_late, unmatched = self._unmatched.which(late=True), self._unmatched.which(late=False)
-        strange = special[:, 1] > 0
-        keys = np.unique(np.array([key for key, _ in unmatched], KEY))
-        marks, clicks = self._marks.values, self._clicks.values
+        marks, waiting = self._marks.values, self._waiting[ClickRow]
+        unmatched_late, unmatched = ({row[1:3] for row in waiting if bool(row[3]) == late} for late in (True, False))
+        keys = {key for key, _ in unmatched}
         public = marks["key"][marks["kind"] == mark(Mark.OTHER, True)]
-        void = np.isin(clicks["at"][~clicks["late"]], self._dropped) if len(self._dropped) else np.zeros(0, bool)
-        voids = self._find(np.array(sorted(self._voids), KEY))
+        off_page, gone = odd[~odd["late"]], np.isin(odd["at"][~odd["late"]], dropped)
+        strange = off_page["cell"] >= NOT_SHOWN
         return {
-            "void impressions": int((voids >= 0).sum()),
-            "damaged impressions": len(np.setdiff1d(self._dropped, voids)),
-            "late clicks": len(self._only_late()) + len(unmatched_late - unmatched),
+            "void impressions": len(void),
+            "damaged impressions": len(np.setdiff1d(dropped, void)),
+            "late clicks": len(self._only_late(odd)) + len(unmatched_late - unmatched),
             "clicks without impression": len(unmatched),
             NOT_STORED: len(keys),
-            NOT_STORED_PUBLIC: int(np.isin(keys, public).sum()),
-            "clicks on void impressions": int(void.sum()),
-            "clicks on what was not shown": int(strange.sum()),
-            OFF_PAGE: int((~strange).sum()),
+            NOT_STORED_PUBLIC: int(np.isin(_numbers(keys), public).sum()),
+            "clicks on void impressions": int(self._columns["clicks"].values[dropped].sum() + gone.sum()),
+            "clicks on what was not shown": int((strange & ~gone).sum()),
+            OFF_PAGE: int((~strange & ~gone).sum()),
+            "events without impression": len(self._waiting[EventRow]),
         }
 
-    def _only_late(self) -> IntArray:
+    def _only_late(self, odd: NDArray[Any]) -> IntArray:
         """Impressions of the clicks that came late and not in time as well."""
-        if not self._late:
-            return np.empty(0, np.int64)
-        clicks = self._clicks.values
-        late, at = clicks["late"], clicks["at"]
-        concerned = np.zeros(len(self._key), bool)
-        concerned[at[late]] = True
-        of_these = np.flatnonzero(concerned[at])
-        pair, late = at[of_these].astype(np.int64) * CELLS + clicks["cell"][of_these], late[of_these]
-        alone = pair[late][~np.isin(pair[late], pair[~late])]
-        return np.asarray(alone // CELLS)
+        late, in_time = odd[odd["late"]], odd[~odd["late"]]
+        again = np.isin(*(some["at"].astype(np.int64) * CELLS + some["cell"] for some in (late, in_time)))
+        again |= (late["rank"] != NO_RANK) & self._columns["clicks"].values[late["at"], late["rank"]]
+        return np.asarray(late["at"][~again])
 
 
-@dataclass(frozen=True)
-class _Clicks:
-    """Clicks, column by column."""
-
-    keys: list[bytes] = field(default_factory=list)
-    documents: list[str] = field(default_factory=list)
-    late: list[int] = field(default_factory=list)
-    times: list[int] = field(default_factory=list)  # if they are needed
-
-    def add(self, rows: Sequence[tuple[Any, ...]], *, timed: bool) -> int:
-        """Add some rows, and return the highest id."""
-        for at, column in enumerate((self.keys, self.documents, self.late, self.times)[: 3 + timed], start=1):
-            column.extend(map(itemgetter(at), rows))
-        return int(rows[-1][0])
-
-    def where(self, use: BoolArray) -> _Clicks:
-        """Return the clicks whose flag is set."""
-        at = np.flatnonzero(use).tolist()
-        times = [self.times[i] for i in at] if self.times else []
-        return _Clicks([self.keys[i] for i in at], [self.documents[i] for i in at], [self.late[i] for i in at], times)
-
-    def which(self, *, late: bool) -> set[tuple[bytes, str]]:
-        """Key and document of the clicks that came late, or of those that did not."""
-        return {(key, document) for key, document, when in zip(self.keys, self.documents, self.late) if when == late}
+def _column(rows: Sequence[tuple[Any, ...]], at: int) -> IntArray:
+    return np.fromiter(map(itemgetter(at), rows), np.int64, len(rows))  # a tenth of what zip(*rows) takes
 
 
-def _by_time(time: IntArray, key: NDArray[Any]) -> IntArray:
-    """Order by time, then by key: as numbers, which sort faster than bytes."""
-    raw = np.ascontiguousarray(key).view(np.uint8).reshape(-1, KEY_BYTES)
-    start, end = np.ascontiguousarray(raw[:, :8]).view(">u8"), np.ascontiguousarray(raw[:, 8:]).view(">u2")
-    return np.lexsort((end[:, 0], start[:, 0], time))
-
-
-def _short(key: NDArray[Any]) -> IntArray:
+def _numbers(keys: Iterable[bytes]) -> IntArray:
     """The first 64 bits of keys, which are random: among a thousand million, two agree in them with a chance of 3 %."""
-    raw = np.ascontiguousarray(key).view(np.uint8).reshape(-1, KEY_BYTES)
-    return np.ascontiguousarray(raw[:, :8]).view("<i8")[:, 0]
+    raw = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY_BYTES)
+    return np.ascontiguousarray(raw[:, :8]).view(">i8")[:, 0].astype(np.int64)

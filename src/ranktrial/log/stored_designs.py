@@ -49,10 +49,7 @@ class StoredDesigns:
 
     def numbers(self, ids: IntArray) -> IntArray:
         """Numbers of designs by their ids in the store, which is asked for those that are new."""
-        known = len(self._ids)
-        numbers = self._ids.add(ids)
-        new = np.flatnonzero(numbers >= known)
-        first = new[np.unique(numbers[new], return_index=True)[1]]
+        numbers, first = self._ids.add(ids)
         for start in range(0, len(first), AT_ONCE):
             wanted = ids[first[start : start + AT_ONCE]].tolist()
             rows = {row.id: row for row in self._store.designs(wanted) if is_sound(row)}
@@ -151,10 +148,7 @@ def _added(
     known: Numbering, texts: Texts, keys: IntArray, raw: NDArray[np.uint8], lengths: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Number of each key, and which of them are new, in the order of their numbers; the texts of these are kept."""
-    before = len(known)
-    number = known.add(keys)
-    candidates = np.flatnonzero(number >= before)
-    new = candidates[np.unique(number[candidates], return_index=True)[1]]
+    number, new = known.add(keys)
     starts = offsets_of(lengths)[:-1]
     texts.append(raw[ragged(starts[new], lengths[new])], lengths[new])
     return number, new

@@ -26,16 +26,16 @@ class Units:
     """Units of a log's impressions, in order of arrival.
 
     Attributes:
-        names: Names of the units, in the order in which they first came.
-        place: Index of each impression's unit among them.
+        name: Name of each impression's unit.
+        place: Index of each impression's unit, in the order in which they first came.
         first: First impression of each unit.
 
     >>> units = Units.of(["bob", "ann", "bob"])
-    >>> units.names.tolist(), units.place, units.first
-    (['bob', 'ann'], array([0, 1, 0]), array([0, 1]))
+    >>> units.names.tolist(), units.place.tolist(), units.first.tolist()
+    (['bob', 'ann'], [0, 1, 0], [0, 1])
     """
 
-    names: NDArray[Any]
+    name: NDArray[Any]
     place: IntArray
     first: IntArray
 
@@ -47,21 +47,30 @@ class Units:
         names = np.asarray(units)
         if names.dtype.kind in "iu" and names.ndim == 1:
             first, place = first_places(names.astype(np.int64, copy=False))
-            return cls(names[first], place, first)
-        distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
+            return cls(names, place, first)
+        _, first, place = np.unique(names, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        rank = np.empty(len(order), np.int64)
+        rank = np.empty(len(order), np.int32)
         rank[order] = np.arange(len(order))
-        return cls(distinct[order], rank[place], first[order])
+        return cls(names, rank[place], first[order].astype(np.int32))
+
+    def __len__(self) -> int:
+        """Number of units."""
+        return len(self.first)
+
+    @property
+    def names(self) -> NDArray[Any]:
+        """Names of the units."""
+        return self.name[self.first]
 
     @cached_property
     def impressions(self) -> FloatArray:
         """Number of impressions of each unit."""
-        return np.bincount(self.place, minlength=len(self.names)).astype(np.float64)
+        return np.bincount(self.place, minlength=len(self)).astype(np.float64)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The sum of values over each unit; the values themselves where each impression is a unit of its own."""
-        return values if len(self.names) == len(values) else weighted_counts(self.place, values, len(self.names))
+        return values if len(self) == len(values) else weighted_counts(self.place, values, len(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +203,8 @@ class Cohorts:
         first: First impression of each cohort.
 
     >>> cohorts = Cohorts.of(Units.of([7, 8, 9, 7, 6, 5]), most=4)
-    >>> cohorts.place, cohorts.first, cohorts.by([1, 1, 1, 1, 1, 1])
-    (array([0, 0, 1, 0, 1, 2]), array([0, 2, 5]), array([3., 2., 1.]))
+    >>> cohorts.place.tolist(), cohorts.first.tolist(), cohorts.by([1, 1, 1, 1, 1, 1])
+    ([0, 0, 1, 0, 1, 2], [0, 2, 5], array([3., 2., 1.]))
     """
 
     count: int
@@ -233,8 +242,9 @@ class Cohorts:
 def first_seen(names: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     """Distinct names in the order in which they first came, and the place of each given name among them.
 
-    >>> first_seen(np.array([7, 3, 7]))
-    (array([7, 3]), array([0, 1, 0]))
+    >>> names, place = first_seen(np.array([7, 3, 7]))
+    >>> names.tolist(), place.tolist()
+    ([7, 3], [0, 1, 0])
     """
     units = Units.of(names)
     return units.names, units.place
