@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ranktrial.log.designs import Design, checksum
-from ranktrial.log.sources import flatten
+from ranktrial.log.sources import RecordedDesign, flatten
 from ranktrial.log.stored_designs import LATER_PAGE, NOT_SHOWN, StoredDesigns
 from ranktrial.methods import Beliefs, LogOpt
 from ranktrial.store import SQLiteStore
@@ -47,7 +47,10 @@ def test_arrays_are_those_of_the_designs(store: SQLiteStore) -> None:
     in_order = list(dict.fromkeys(met))  # as they were first used
     numbers = np.concatenate([stored.numbers(np.array(some) + 1) for some in (met[:4], met[4:7], met[7:])])
     assert numbers.tolist() == [in_order.index(number) for number in met]
-    arrays, expected = stored.arrays, flatten([made[number] for number in in_order], K)
+    recorded = [
+        RecordedDesign(*(getattr(made[number], name) for name in RecordedDesign._fields)) for number in in_order
+    ]
+    arrays, expected = stored.arrays, flatten(recorded, K)
     assert arrays.keys() == expected.keys()
     for name in expected.keys() - {"queries", "documents", "document_query", "query", "document"}:
         np.testing.assert_array_equal(arrays[name], expected[name], name)

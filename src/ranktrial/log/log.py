@@ -1,13 +1,11 @@
 """Log of rankings shown, their designs and clicks: the one input of every estimate, wherever it comes from.
 
-A *design* is a query, two ranked lists, and the distribution that an impression was drawn from: rankings with their
-probabilities. Its candidates are *slots*, numbered through over all designs; its rankings are *rows* of one table of slots. A
-simulated run, a live trial and a file differ in who fills these arrays.
+A simulated run, a live trial and a file differ in who fills these arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -33,10 +31,10 @@ from ranktrial.log._kernels import (
 from ranktrial.log.events import LoggedEvents
 from ranktrial.log.folding import Kept
 from ranktrial.log.growing import Chosen
+from ranktrial.log.shown_designs import Designs
 from ranktrial.log.units import Cohorts, Units, first_seen
 from ranktrial.position_bias import Counts
 from ranktrial.rankings import Mixture, Pair, PlackettLuce, draw_impressions
-from ranktrial.rankings._kernels import exposures, placed
 from ranktrial.seeds import Seed
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.times import Time
@@ -49,36 +47,22 @@ NO_CODES: IntArray = np.empty(0, np.int64)  # of a log whose searches have no at
 NO_COVARIATES: FloatArray = np.empty((0, 0))  # of a log of whose units nothing was known before
 
 
-@dataclass(frozen=True, eq=False)
-class Log:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Log(Designs):
     """Impressions in order of time, and the designs that showed them: arrays, whoever made them.
 
-    Analyses go through it chunk by chunk (``folding.fold``).
+    Analyses go through it chunk by chunk (``folding.fold``). Its designs have attributes of their own (``Designs``).
 
     Made by ``Log.of`` from arrays, ``Log.simulated`` from users, ``Log.from_records`` from what a site has logged
     (``ranktrial.read_log`` from its files), ``Trial.log`` from the store of a live trial.
 
     Attributes:
-        k: Ranks that count.
-        queries: Name of each query.
-        documents: Id of each (query, document), by query.
-        document_query: Query of each.
-        query: Query of each design.
-        beliefs: Number of the beliefs that it was made from, increasing over time; 0 where nothing is learnt or known of it.
-        slot_offsets: Candidates of design j are slots ``slot_offsets[j]:slot_offsets[j + 1]``.
-        document: Number of each slot's (query, document), the same in all designs.
-        rank_a: Rank from 0 of each slot in A's list, k or more if A does not show it; rank_b in B's.
-        row_offsets: Rankings of design j are rows ``row_offsets[j]:row_offsets[j + 1]``.
-        rankings: Slot at each rank of each row, -1 where nothing stands.
-        weights: Probability of each row within its design; nan where they cannot be listed (see ``given_placement``).
         design: Of each impression.
         row: That was shown.
         unit: Number of its unit: whoever the draw belongs to.
         time: In microseconds.
         clicks: Which ranks of it were clicked, ``(impressions, k)``.
-        plain: Whether the last two rows of every design are A's own list and B's own: plain A/B traffic.
         theta: Position bias, where it is known.
-        given_placement: P(slot at rank), where a policy has too many rankings to list them.
         left_out: What was logged but is not in these arrays, and how often.
         marked: Units of impressions that have a mark (``store.marks``), by its number; once for every such impression.
         events: What happened after impressions, such as orders.
@@ -98,27 +82,12 @@ class Log:
     (['x', 'y', 'z'], [[0.5, 0.0], [0.5, 0.5], [0.0, 0.5]])
     """
 
-    k: int
-    queries: Sequence[Hashable]
-    documents: Sequence[Hashable]
-    document_query: IntArray
-    query: IntArray
-    beliefs: IntArray
-    slot_offsets: IntArray
-    document: IntArray
-    rank_a: IntArray
-    rank_b: IntArray
-    row_offsets: IntArray
-    rankings: IntArray
-    weights: FloatArray
     design: IntArray
     row: IntArray
     unit: IntArray
     time: IntArray
     clicks: BoolArray
-    plain: bool = False
     theta: FloatArray | None = None
-    given_placement: FloatArray | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     marked: Mapping[int, IntArray] = field(default_factory=dict)
     events: LoggedEvents = LoggedEvents.EMPTY
@@ -361,14 +330,6 @@ class Log:
         return notebook.of_log(self)
 
     @cached_property
-    def n_designs(self) -> int:
-        return len(self.query)
-
-    @cached_property
-    def n_slots(self) -> int:
-        return len(self.document)
-
-    @cached_property
     def clicked(self) -> tuple[IntArray, IntArray, IntArray]:
         """Impression, rank from 0 and slot of every click."""
         impression, rank, slot = list_clicks(self.clicks, self.row, self.rankings, np.count_nonzero(self.clicks))
@@ -379,19 +340,10 @@ class Log:
         """The rows that were shown at least once, and which of them each impression showed."""
         return np.unique(self.row, return_inverse=True)
 
-    @cached_property
-    def design_of_slot(self) -> IntArray:
-        return np.repeat(np.arange(self.n_designs), np.diff(self.slot_offsets))
-
     @property
     def asked(self) -> IntArray:
         """The query of each impression, by its number."""
         return self.query[self.design]
-
-    @cached_property
-    def rank_width(self) -> int:
-        """More than any rank of a candidate."""
-        return int(max(self.rank_a.max(initial=0), self.rank_b.max(initial=0))) + 1
 
     # --- units ------------------------------------------------------------------------------------------------------------
 
@@ -427,40 +379,7 @@ class Log:
         """The group of units that each impression belongs to, for jackknives."""
         return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
 
-    # --- designs ----------------------------------------------------------------------------------------------------------
-
-    def placement_of(self, slots: IntArray) -> FloatArray:
-        """P(slot at rank) under its design, exactly, for some slots: ``(slots, k)``."""
-        if self.given_placement is not None:
-            return self.given_placement[slots]
-        number, found = np.full(self.n_slots, -1, np.int32), np.zeros((len(slots), self.k))
-        number[slots] = np.arange(len(slots))
-        add_placements(
-            np.unique(self.design_of_slot[slots]), self.row_offsets, self.rankings, self.weights, number, found
-        )
-        return found
-
-    def placement_at(self, rank: IntArray) -> FloatArray:
-        """P(slot at its rank of these) under its design; 0 for ranks past the last."""
-        if self.given_placement is not None:
-            at_rank = self.given_placement[np.arange(self.n_slots), np.minimum(rank, self.k - 1)]
-            return np.where(rank < self.k, at_rank, 0.0)
-        found = np.zeros(self.n_slots)
-        placed(self.rankings, self.weights, rank, found)
-        return found
-
-    def exposure(self, theta: FloatArray) -> FloatArray:
-        """rho of each slot: the probability that it is examined under its design."""
-        if self.given_placement is not None:
-            return np.asarray(self.given_placement @ theta)
-        rho = np.zeros(self.n_slots)
-        exposures(self.rankings, self.weights, theta, rho)
-        return rho
-
-    def list_exposures(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """P(examined) of each slot in A's list and in B's."""
-        padded = np.append(theta, 0.0)
-        return padded[np.minimum(self.rank_a, self.k)], padded[np.minimum(self.rank_b, self.k)]
+    # --- A/B traffic, counts ----------------------------------------------------------------------------------------------
 
     @cached_property
     def arm(self) -> NDArray[np.int8]:
@@ -470,24 +389,10 @@ class Log:
         from_end = self.row_offsets[self.design + 1] - self.row
         return np.where(from_end > PLAIN, 0, np.where(from_end == PLAIN, 1, -1)).astype(np.int8)
 
-    @cached_property
-    def ab_shares(self) -> FloatArray:
-        """Probabilities of A's own list and of B's own, for each design: ``(designs, 2)``."""
-        if not self.plain:
-            return np.zeros((self.n_designs, 2))
-        last = self.row_offsets[1:] - 1
-        return np.stack([self.weights[last - 1], self.weights[last]], axis=1)
-
     @property
     def shares(self) -> FloatArray:
         """``ab_shares`` of each impression's design."""
         return self.ab_shares[self.design]
-
-    @cached_property
-    def differ(self) -> BoolArray:
-        """Flags of the designs whose two lists differ."""
-        apart = np.minimum(self.rank_a, self.k) != np.minimum(self.rank_b, self.k)
-        return np.asarray(np.bincount(self.design_of_slot[apart], minlength=self.n_designs) > 0)
 
     def parts(self, groups: int = GROUPS, *, clicked_only: bool = True) -> list[Counts]:
         """Shows and clicks per slot and rank in each group of units, with the shows that the design expected.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -165,44 +165,25 @@ def _rows_showing(table: DocumentArray, design: IntArray, shown: DocumentArray, 
 
 # --- from designs and records -----------------------------------------------------------------------------------------
 
-KEYS = (
-    "query",
-    "a",
-    "b",
-    "shown",
-    "clicked",
-    "rankings",
-    "split",
-    "arm",
-    "unit",
-    "time",
-    "events",
-    "segment",
-    "covariates",
-)  # of a record
+KEYS = (  # of a record
+    "query", "a", "b", "shown", "clicked", "rankings", "split", "arm", "unit", "time", "events", "segment", "covariates",
+)  # fmt: skip
 EVENT_KEYS = "document", "action", "value", "time", "event_id"  # of an event of a record
+SEGMENT_HINT = "is {}, must be attributes and their values, such as {{'device': 'phone'}}"
+COVARIATES_HINT = "are {}, must be numbers by their names, such as {{'clicks_last_month': 3}}"
 NOTHING = 255  # instead of a slot: nothing stands there
 
 
-class DesignParts(Protocol):
-    """One design with candidates of its own: ids, A's and B's top k, rankings of their numbers (NOTHING past the end)."""
-
-    @property
-    def query(self) -> str: ...
-    @property
-    def documents(self) -> Sequence[str]: ...
-    @property
-    def a(self) -> Any: ...
-    @property
-    def b(self) -> Any: ...
-    @property
-    def rankings(self) -> Any: ...
-    @property
-    def weights(self) -> FloatArray: ...
-
-
 class RecordedDesign(NamedTuple):
-    """A design read from a record, or from a row of the table of designs."""
+    """A design read from a record, or from a row of the table of designs, with candidates of its own.
+
+    Attributes:
+        query: Its text.
+        documents: Ids of the candidates.
+        a: Numbers of those in A's top k, from the top; b those in B's.
+        rankings: Of such numbers, ``(rankings, k)``, NOTHING past the end.
+        weights: Probability of each ranking.
+    """
 
     query: str
     documents: tuple[str, ...]
@@ -233,7 +214,7 @@ class RecordedDesign(NamedTuple):
         return cls(query, tuple(slot_of), lists[0], lists[1], table, weights)
 
 
-def flatten(designs: Sequence[DesignParts], k: int) -> dict[str, Any]:
+def flatten(designs: Sequence[RecordedDesign], k: int) -> dict[str, Any]:
     """The arrays of a ``Log`` that describe its designs."""
     queries = tuple(sorted({design.query for design in designs}))
     query_number = {query: number for number, query in enumerate(queries)}
@@ -243,29 +224,31 @@ def flatten(designs: Sequence[DesignParts], k: int) -> dict[str, Any]:
     rows = [len(design.weights) for design in designs]
     table = np.concatenate([design.rankings for design in designs] or [np.empty((0, k), np.uint8)]).astype(np.int64)
     first = np.repeat(slot_offsets[:-1], rows)
+    rank_a, rank_b = (
+        ranks_of(np.concatenate([*lists, np.empty(0, np.int64)]), [len(one) for one in lists], slot_offsets, k)
+        for lists in ([design.a for design in designs], [design.b for design in designs])
+    )
     return {
         "queries": queries,
         "documents": [document for _, document in names],
         "document_query": np.array([query_number[query] for query, _ in names], np.int64),
         "query": np.array([query_number[design.query] for design in designs], np.int64),
-        "beliefs": np.array([getattr(design, "bias", 0) for design in designs], np.int64),
+        "beliefs": np.zeros(len(designs), np.int64),
         "slot_offsets": slot_offsets,
         "document": np.array([document_number[d.query, name] for d in designs for name in d.documents], np.int64),
-        "rank_a": ranks_in([design.a for design in designs], slot_offsets, k),
-        "rank_b": ranks_in([design.b for design in designs], slot_offsets, k),
+        "rank_a": rank_a,
+        "rank_b": rank_b,
         "row_offsets": offsets_of(rows),
         "rankings": np.where(table == NOTHING, -1, table + first[:, None]),
         "weights": np.concatenate([design.weights for design in designs] or [np.empty(0)]),
     }
 
 
-def ranks_in(lists: Sequence[Any], slot_offsets: IntArray, k: int) -> IntArray:
-    """Rank of every slot in one ranker's lists, k where it is not among them."""
-    return ranks_of(np.concatenate([*lists, np.empty(0, np.uint8)]), [len(ranked) for ranked in lists], slot_offsets, k)
-
-
 def ranks_of(slots: NDArray[Any], lengths: ArrayLike, slot_offsets: IntArray, k: int) -> IntArray:
-    """``ranks_in`` of lists that stand one after the other, given their lengths; slots are counted within designs."""
+    """Rank of every slot in one ranker's lists, k where it is not among them.
+
+    Lists stand one after the other, given their lengths; slots are counted within designs.
+    """
     ranks, sizes = np.full(slot_offsets[-1], k, np.int64), np.asarray(lengths, np.int64)
     at = slots.astype(np.int64) + np.repeat(slot_offsets[:-1], sizes)
     ranks[at] = np.arange(len(at)) - np.repeat(offsets_of(sizes)[:-1], sizes)
@@ -356,21 +339,12 @@ def _read_events(record: Mapping[str, Any]) -> list[RecordedEvent]:
     return list(found.values())
 
 
-def _read_segment(record: Mapping[str, Any]) -> Mapping[str, str]:
-    given = record.get("segment") or {}
-    known = {name: value for name, value in given.items() if value is not None} if isinstance(given, Mapping) else None
-    if known is None or not all(isinstance(text, str) for pair in known.items() for text in pair):
-        raise ValueError(f"segment is {given!r}, must be attributes and their values, such as {{'device': 'phone'}}")
-    return known
-
-
-def _read_covariates(record: Mapping[str, Any]) -> Mapping[str, float]:
-    given = record.get("covariates") or {}
-    known = {name: value for name, value in given.items() if value is not None} if isinstance(given, Mapping) else None
-    if known is None or not all(is_number(value) for value in known.values()):
-        raise ValueError(
-            f"covariates are {given!r}, must be numbers by their names, such as {{'clicks_last_month': 3}}"
-        )
+def _read_mapping(record: Mapping[str, Any], name: str, fits: Callable[[Any], bool], hint: str) -> Mapping[str, Any]:
+    """A mapping from names in a record, without those whose value is missing."""
+    given = record.get(name) or {}
+    known = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else None
+    if known is None or not all(isinstance(key, str) and fits(value) for key, value in known.items()):
+        raise ValueError(f"{name} {hint.format(repr(given))}")
     return known
 
 
@@ -403,8 +377,8 @@ def of_records(records: Iterable[Mapping[str, Any]], k: int, read_at: Time | Non
             key, place, clicked = _read_record(record, k)
             unit, moment = _unit_and_time(record, number)
             after = _read_events(record)
-            segments.append(_read_segment(record))
-            known.append(_read_covariates(record))
+            segments.append(_read_mapping(record, "segment", lambda value: isinstance(value, str), SEGMENT_HINT))
+            known.append(_read_mapping(record, "covariates", is_number, COVARIATES_HINT))
         except (KeyError, TypeError, ValueError) as problem:
             raise ValueError(f"record {number + 1}: {_told(problem)}") from None
         events += [(number, event) for event in after if event.rank < k]
