@@ -35,7 +35,7 @@ from ranktrial.analysis.estimators.metric_values import MetricValues, known_wort
 from ranktrial.analysis.estimators.relevance import Predictions, given_prediction, predicted_from
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
 from ranktrial.analysis.estimators.valuing import Valuer, normalising, scaled
-from ranktrial.arrays import FloatArray
+from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.log import GROUPS, Log
 from ranktrial.metrics import Clicks, Metric, parse_metric
 from ranktrial.position_bias import Auto, Conditional, Estimator, NotIdentifiable, fit_groups
@@ -161,7 +161,8 @@ def estimate(
     if isinstance(kind, Direct) and theta is None and log.theta is None:
         theta = rank_decay(log.k)  # enters the prediction only
     fit, bias = _resolved(log, theta, fitted)
-    group, counted = np.zeros(len(log), np.int64), np.zeros(len(log), np.int64)
+    group: IntArray = np.zeros(len(log), np.int64)
+    counted = group
     predicts = isinstance(kind, ByFormula) and kind.predicts
     if predicts and prediction is None:
         group, predicted = predicted_from(log, fitted, bias, fitting, predicts)
