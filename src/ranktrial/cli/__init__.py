@@ -11,10 +11,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
 import ranktrial
-from ranktrial.cli.console import out, plain_errors
+from ranktrial.cli.console import Commands, out
 from ranktrial.extras import MissingExtra
 
 # In the order of the help: the module of each command, and its function (or its own commands) in there.
@@ -47,7 +46,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class AllCommands(Commands):
     """The commands of the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -75,8 +74,7 @@ def _load(name: str) -> Any:
             context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         )
         def refuse() -> None:
-            with plain_errors():
-                raise MissingExtra(message)
+            raise MissingExtra(message)
     else:
         if isinstance(found, typer.Typer):
             group = found
@@ -111,7 +109,7 @@ def _description(module: str, attribute: str) -> str:
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=AllCommands,
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

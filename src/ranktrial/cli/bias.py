@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ranktrial.cli.console import out, plain_errors, plain_table, say
+from ranktrial.cli.console import out, plain_table, say
 from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.options import JsonOption, LogArgument
 from ranktrial.formats.bias import DocumentCounts, Jump, held_out, position_bias, predict
@@ -21,7 +21,6 @@ from ranktrial.position_bias import NotIdentifiable, PositionBias
 WIDTH = 40  # characters of the longest bar
 
 
-@plain_errors()
 @reads_log
 def bias_command(
     log: LogArgument,

@@ -10,13 +10,12 @@ import typer
 
 from ranktrial.analysis.calibration import Discrepancy, calibrate
 from ranktrial.analysis.decision import ALLOWANCE
-from ranktrial.cli.console import plain_errors, plain_table, tell
+from ranktrial.cli.console import plain_table, tell
 from ranktrial.cli.options import JsonOption
 from ranktrial.store import open_store
 from ranktrial.trial import Trial
 
 
-@plain_errors()
 def calibrate_command(
     stores: Annotated[list[str], typer.Argument(help="Stores of finished trials, e.g. shoes.db postgresql://...")],
     running: Annotated[bool, typer.Option("--running", help="Use trials that still run, too.")] = False,

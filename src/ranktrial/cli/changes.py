@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from ranktrial.cli.console import plain_errors, say, tell
+from ranktrial.cli.console import say, tell
 from ranktrial.cli.options import JsonOption, NameOption, ReasonOption, StoreArgument, VisitorArgument
 from ranktrial.store import open_store
 from ranktrial.store.base import rows_text
@@ -19,7 +19,6 @@ SECONDS_A_DAY = 86_400.0
 Ranker = Literal["A", "B"]
 
 
-@plain_errors()
 def share_command(
     store: StoreArgument,
     share: Annotated[
@@ -41,7 +40,6 @@ def share_command(
         tell(as_json, told, f"{trial.name}: {trial.config.share:.10g} of the visitors take part", *changed)
 
 
-@plain_errors()
 def stop_command(
     store: StoreArgument,
     show: Annotated[
@@ -64,7 +62,6 @@ def stop_command(
         tell(as_json, {"trial": trial.name, "shows": trial.shows}, shows, trial.history()[-1])
 
 
-@plain_errors()
 def exclude_command(
     store: StoreArgument,
     unit: VisitorArgument,
@@ -85,7 +82,6 @@ def exclude_command(
     tell(as_json, history, entry, left_out.text if left_out else "Nothing is left out.")
 
 
-@plain_errors()
 def erase_command(
     store: StoreArgument,
     unit: Annotated[

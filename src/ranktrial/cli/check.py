@@ -8,14 +8,13 @@ from typing import Any
 import typer
 from rich.markup import escape
 
-from ranktrial.cli.console import out, plain_errors, plain_table, say
+from ranktrial.cli.console import out, plain_table, say
 from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.options import JsonOption, LogArgument
 from ranktrial.cli.report import COLOURS
 from ranktrial.formats.doctor import examine
 
 
-@plain_errors()
 @reads_log
 def check_command(log: LogArgument, *, reading: dict[str, Any], as_json: JsonOption = False) -> None:
     """Check a log: its contents, its problems, whether position bias can be estimated, and what should be logged as well.

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ranktrial.cli.console import err, number_table, out, plain_errors, progress_bar, say
+from ranktrial.cli.console import err, number_table, out, progress_bar, say
 from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.cli.two_rankers import CtrOption, TwoRankers, names_rankers, read_two_rankers
 from ranktrial.methods import (
@@ -130,7 +130,6 @@ def checkpoints_to(impressions: int) -> list[int]:
     return sorted({*powers, impressions})
 
 
-@plain_errors()
 @names_rankers
 def compare_command(
     rankers: dict[str, Any],

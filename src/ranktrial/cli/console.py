@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from typer.core import TyperGroup
 
 from ranktrial.extras import MissingExtra
 
@@ -20,29 +21,25 @@ out = Console()
 err = Console(stderr=True)
 
 
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Decorator of commands: bad input, an unusable store or a missing extra ends with one sentence and status 2."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, BrokenPipeError) or not (
-            isinstance(error, ValueError | OSError | MissingExtra) or _is_of_store(error)
-        ):
-            raise
-        err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+class Commands(TyperGroup):
+    """Commands that end with one sentence and status 2 at bad input, an unusable store or a missing extra."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            from ranktrial.store.base import StoreError
+
+            told = isinstance(error, ValueError | OSError | MissingExtra | StoreError)
+            if not told or isinstance(error, BrokenPipeError):
+                raise
+            err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+            raise typer.Exit(2) from None
 
 
-def _is_of_store(error: Exception) -> bool:
-    from ranktrial.store.base import StoreError
-
-    return isinstance(error, StoreError)
-
-
-def say(text: object, *, of: Console = out, style: str | None = None, wrap: bool = False) -> None:
-    """Print a line without markup or colours of numbers; with ``wrap`` broken at the width of the terminal."""
-    of.print(str(text), style=style, markup=False, highlight=False, soft_wrap=not wrap)
+def say(text: object, *, of: Console = out, style: str | None = None, wrap: bool = False, markup: bool = False) -> None:
+    """Print a line without colours of numbers; with ``wrap`` broken at the width of the terminal."""
+    of.print(str(text), style=style, markup=markup, highlight=False, soft_wrap=not wrap)
 
 
 def tell(as_json: bool, told: object, *shown: object) -> None:

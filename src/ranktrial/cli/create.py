@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from ranktrial.cli.console import plain_errors, tell
+from ranktrial.cli.console import tell
 from ranktrial.cli.options import STORE, JsonOption
 from ranktrial.config import TrialConfig
 from ranktrial.store import open_store
 from ranktrial.trial import Trial
 
 
-@plain_errors()
 def create_command(
     store: Annotated[
         str, typer.Argument(help=f"The store, {STORE}; made if it does not exist; services may be using it.")

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from ranktrial.cli.console import plain_errors, progress_bar, say, tell
+from ranktrial.cli.console import progress_bar, say, tell
 from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.paper.data import train_rankers, write_rankers
@@ -18,7 +18,6 @@ from ranktrial.paper.data import train_rankers, write_rankers
 NUMBERS = ("queries", "documents", "features")
 
 
-@plain_errors()
 def data_command(
     path: Annotated[
         Path, typer.Argument(help="A LETOR/SVMlight file (plain or .gz), or a folder with train/vali/test.")
@@ -45,7 +44,6 @@ def data_command(
     tell(as_json, rows, table, f"read in {elapsed:.2f} s; later reads come from the cache")
 
 
-@plain_errors()
 def rankers_command(
     output: Annotated[Path, typer.Argument(help="File to write; .gz compresses.")],
     data: DataOption = "mslr-like",

@@ -23,7 +23,7 @@ import typer
 
 from ranktrial import extras
 from ranktrial.arrays import FloatArray
-from ranktrial.cli.console import plain_errors, progress_bar, say
+from ranktrial.cli.console import progress_bar, say
 from ranktrial.cli.options import JsonOption, SeedOption
 from ranktrial.cli.report import read_report
 from ranktrial.client import Client
@@ -139,7 +139,6 @@ def visit(site: SimulatedSite, client: Client, visitors: range, seed: int) -> in
 # --- the command ----------------------------------------------------------------------------------------------------------
 
 
-@plain_errors()
 def demo_command(
     impressions: Annotated[int, typer.Option(min=100, help="Simulated searches.")] = 6_000,
     seed: SeedOption = 1,

@@ -18,7 +18,7 @@ from ranktrial.analysis.guardrails.status import Guardrail, Status
 from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import answer_lines, table_heading
 from ranktrial.analysis.verdict import lift_text
-from ranktrial.cli.console import out, plain_errors, plain_table, say
+from ranktrial.cli.console import out, plain_table, say
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.options import JsonOption, VersionOption, numbers
@@ -26,7 +26,8 @@ from ranktrial.formats.answers import by_sums, of_items
 from ranktrial.formats.database import SQLLog, connect
 from ranktrial.formats.item_level import estimate_items
 from ranktrial.formats.layout import LogFolder
-from ranktrial.formats.readers import ITEMS, LogSource
+from ranktrial.formats.readers import LogSource
+from ranktrial.formats.readers.common import ITEMS
 from ranktrial.formats.reading import log_of, read_aside
 from ranktrial.metrics import parse_metric
 from ranktrial.texts import counted
@@ -37,7 +38,6 @@ NO_SUMS = (
 )
 
 
-@plain_errors()
 @reads_log
 def estimate_command(
     log: Annotated[str, typer.Argument(help="A file or a folder of Parquet; with --connect the table of impressions.")],

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ranktrial.cli.console import plain_errors, progress_bar, tell
+from ranktrial.cli.console import progress_bar, tell
 from ranktrial.cli.options import JsonOption, NameOption, StoreArgument
 from ranktrial.formats.exporting import Exported, export
 from ranktrial.trial import Trial
 
 
-@plain_errors()
 def export_command(
     store: StoreArgument,
     to: Annotated[Path, typer.Option(help="Folder of Parquet files, made if it does not exist, added to if it does.")],

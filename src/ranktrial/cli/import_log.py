@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ranktrial.cli.console import plain_errors, tell
+from ranktrial.cli.console import tell
 from ranktrial.cli.log_options import reads_log
 from ranktrial.cli.options import JsonOption
 from ranktrial.formats.readers import save
 from ranktrial.formats.reading import read_aside
 
 
-@plain_errors()
 @reads_log
 def import_command(
     log: Annotated[Path, typer.Argument(help="CSV, JSON lines or Parquet, also .gz, or a folder of Parquet.")],

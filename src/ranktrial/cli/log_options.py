@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ranktrial.cli.options import named, takes
-from ranktrial.formats.readers import CLICKS, NEEDED
+from ranktrial.formats.readers import NEEDED
+from ranktrial.formats.readers.ubi import CLICKS
 from ranktrial.methods import parse_method
 
 

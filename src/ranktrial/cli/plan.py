@@ -16,7 +16,7 @@ from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.plan import plan
 from ranktrial.analysis.planning.results import Plan, people_count
 from ranktrial.analysis.planning.users import ClickRate
-from ranktrial.cli.console import err, number_table, out, plain_errors, progress_bar, say
+from ranktrial.cli.console import err, number_table, out, progress_bar, say
 from ranktrial.cli.decision_options import AllowanceOption, ContaminationOption
 from ranktrial.cli.options import JsonOption, SeedOption, number
 from ranktrial.cli.two_rankers import CtrOption, names_rankers, read_two_rankers
@@ -31,7 +31,6 @@ ESTIMATED = "*"  # beside a method, instead of a column: names of methods stay w
 Users = User | ClickRate
 
 
-@plain_errors()
 @names_rankers
 def plan_command(
     rankers: dict[str, Any],

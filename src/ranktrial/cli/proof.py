@@ -11,13 +11,12 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from ranktrial.cli.console import err, out, plain_errors, say
+from ranktrial.cli.console import err, out, say
 from ranktrial.cli.options import JsonOption, named, number, numbers
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.paper.proof import Case, appendix_a, compared_methods, work_out
 
 
-@plain_errors()
 def proof_command(
     as_json: JsonOption = False,
     ranker_a: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ranktrial.cli.console import err, out, plain_errors, plain_table, say
+from ranktrial.cli.console import err, out, plain_table, say
 from ranktrial.cli.options import JsonOption, NameOption, QueryUnitsOption, StoreArgument, VersionOption
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.report.schema import Report
@@ -18,7 +18,6 @@ from ranktrial.trial import Trial
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
 
-@plain_errors()
 def report_command(
     store: StoreArgument,
     name: NameOption = None,

@@ -19,7 +19,7 @@ import typer
 from rich.table import Table
 
 from ranktrial import extras
-from ranktrial.cli.console import err, plain_errors, say, tell
+from ranktrial.cli.console import Commands, err, say, tell
 from ranktrial.cli.options import STORE, JsonOption, QueryUnitsOption, StoreArgument
 from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service.api_keys import SCOPES, KeyFile, Keys, keys_of
@@ -39,13 +39,13 @@ KeysOption = Annotated[
 ]
 
 keys_app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Manage the API keys of the service.",
 )
 
 
-@plain_errors()
 def serve_command(
     store: Annotated[str, typer.Argument(help=f"The store of the trials, {STORE}; made if it does not exist.")],
     host: Annotated[
@@ -255,7 +255,6 @@ def run_server(
 
 
 @keys_app.command()
-@plain_errors()
 def add(
     store: StoreArgument,
     scope: Annotated[list[str], typer.Option(help=f"Scope of the key: {', '.join(SCOPES)}; may be repeated.")],
@@ -273,7 +272,6 @@ def add(
 
 
 @keys_app.command()
-@plain_errors()
 def rotate(
     store: StoreArgument,
     id: KeyArgument,
@@ -295,7 +293,6 @@ def _print_key(keys: Keys, key: str) -> None:
 
 
 @keys_app.command("list")
-@plain_errors()
 def list_keys(store: StoreArgument, keys: KeysOption = None, as_json: JsonOption = False) -> None:
     """List the keys with their scopes."""
     found = keys_in(store, keys).all()
@@ -308,7 +305,6 @@ def list_keys(store: StoreArgument, keys: KeysOption = None, as_json: JsonOption
 
 
 @keys_app.command()
-@plain_errors()
 def revoke(store: StoreArgument, id: KeyArgument, keys: KeysOption = None) -> None:
     """Revoke a key; a running service refuses it within a second."""
     gone = keys_in(store, keys).revoke(id)

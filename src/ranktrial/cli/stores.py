@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ranktrial.cli.console import plain_errors, tell
+from ranktrial.cli.console import tell
 from ranktrial.cli.options import JsonOption, StoreArgument
 from ranktrial.store import is_postgres, name_of, open_store
 from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.times import time_text
 
 
-@plain_errors()
 def backup_command(
     store: Annotated[str, typer.Argument(help="The store, a SQLite file; services may be using it.")],
     to: Annotated[Path, typer.Argument(help="The copy; must not exist.")],
@@ -25,7 +24,6 @@ def backup_command(
     tell(as_json, {"backup": str(to), **_told(found)}, f"{to} holds {_held(found)}")
 
 
-@plain_errors()
 def restore_command(
     backup: Annotated[Path, typer.Argument(help="The copy, from `ranktrial backup`.")],
     store: Annotated[str, typer.Argument(help="Path of the store, a SQLite file; nothing may be using it.")],
@@ -41,7 +39,6 @@ def restore_command(
     tell(as_json, told, f"{store} holds {_held(found)}{kept}")
 
 
-@plain_errors()
 def migrate_command(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Migrate a store to the current schema; a store of a newer ranktrial is refused and left alone.
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ranktrial.cli.console import err, number_table, out, plain_errors, say, tell
+from ranktrial.cli.console import Commands, err, number_table, out, say, tell
 from ranktrial.cli.options import FolderArgument, JsonOption, named
 from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
@@ -30,6 +30,7 @@ from ranktrial.report.theme import FORMATS
 from ranktrial.texts import counted
 
 study_app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="The paper's experiments: every method on many pairs of rankers.",
@@ -37,7 +38,6 @@ study_app = typer.Typer(
 
 
 @study_app.command()
-@plain_errors()
 def run(
     plan: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")],
     folder: Annotated[
@@ -203,7 +203,6 @@ def duration(seconds: float) -> str:
 
 
 @study_app.command()
-@plain_errors()
 def show(
     folder: FolderArgument,
     as_json: JsonOption = False,
@@ -264,7 +263,6 @@ def _count(number: int) -> str:
 
 
 @study_app.command()
-@plain_errors()
 def pack(
     folder: FolderArgument,
     file: Annotated[Path, typer.Argument(help="Parquet file to write.")],
@@ -285,7 +283,6 @@ def pack(
 
 
 @study_app.command()
-@plain_errors()
 def cost(
     folder: Annotated[Path, typer.Argument(help="Folder of a study of which some tasks are done.")],
     pairs: Annotated[
@@ -327,7 +324,6 @@ def _hours(hours: float) -> str:
 
 
 @study_app.command()
-@plain_errors()
 def figures(
     folder: FolderArgument,
     to: Annotated[

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 from ranktrial._kernels import cache_folder, watching_compilations
-from ranktrial.cli.console import plain_errors, progress_bar, tell
+from ranktrial.cli.console import progress_bar, tell
 from ranktrial.cli.options import JsonOption
 from ranktrial.trial.warming import PARTS, compile_part
 
 
-@plain_errors()
 def warm_command(as_json: JsonOption = False) -> None:
     """Compile the loops of a trial ahead of time, so that a service or a program that uses one starts at once.
 

@@ -12,7 +12,8 @@ from ranktrial.analysis import fit_position_bias
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.formats.estimating import grouped_counts
-from ranktrial.formats.readers import COUNTS, ITEMS, PAGES, PERIODS, TRIAL, LogSource
+from ranktrial.formats.readers import LogSource
+from ranktrial.formats.readers.common import COUNTS, ITEMS, PAGES, PERIODS, TRIAL
 from ranktrial.formats.reading import log_of
 from ranktrial.interval import Interval
 from ranktrial.log.log import GROUPS

@@ -14,7 +14,8 @@ import numpy as np
 from ranktrial.distributions import normal_cdf
 from ranktrial.formats.bias import ENOUGH_CLICKS, day_effect, position_bias, results_of
 from ranktrial.formats.layout import covariate, open_duckdb
-from ranktrial.formats.readers import ITEMS, LINES, PAGES, TRIAL, LogSource, Use, read_source
+from ranktrial.formats.readers import LogSource, read_source
+from ranktrial.formats.readers.common import ITEMS, LINES, PAGES, TRIAL, Use
 from ranktrial.formats.readers.ubi import AGAIN, FROM_IMPRESSIONS, NO_USE, VALUES
 from ranktrial.position_bias import NotIdentifiable
 from ranktrial.trec.files import FormatError

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ranktrial.formats.estimating import SummedEstimate, UnitMoments
-from ranktrial.formats.readers import ITEMS, LogSource
+from ranktrial.formats.readers import LogSource
+from ranktrial.formats.readers.common import ITEMS
 from ranktrial.formats.reading import refuse_strangers
 from ranktrial.log.units import UnitSums
 from ranktrial.trec import Run

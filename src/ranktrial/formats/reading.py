@@ -13,7 +13,8 @@ import duckdb
 import numpy as np
 
 from ranktrial.formats.layout import LogFolder, covariate, open_duckdb
-from ranktrial.formats.readers import ALWAYS, TRIAL, Declared, LogSource, read_source
+from ranktrial.formats.readers import Declared, LogSource, read_source
+from ranktrial.formats.readers.common import ALWAYS, TRIAL
 from ranktrial.log import Log
 from ranktrial.log.events import LoggedEvents
 from ranktrial.log.log import NO_CODES, NO_COVARIATES

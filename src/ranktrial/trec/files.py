@@ -6,13 +6,14 @@ handed out in blocks too.
 
 from __future__ import annotations
 
-import contextlib
+import gzip
 import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 Progress = Callable[[int, int], None]
 Number = TypeVar("Number", int, float)
@@ -20,7 +21,6 @@ Number = TypeVar("Number", int, float)
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WINDOW = 31
 _GZIP_BYTES = 64 << 10
 
 
@@ -58,44 +58,18 @@ def blocks(path: Path, *, size: int = BLOCK_BYTES, progress: Progress | None = N
         file.seek(0)
         if path.suffix == ".gz" and not zipped and total > 0:
             raise DamagedGzipError("is named .gz but does not start like a gzip file; rename it or compress it")
-        for block in _unzipped(file, size) if zipped else iter(lambda: file.read(size), b""):
-            yield block
-            if progress is not None:
-                progress(min(file.tell(), total), total)
-
-
-def _unzipped(file: IO[bytes], size: int) -> Iterator[bytes]:
-    # zlib itself rather than the gzip module: on damage all text before the break can still be handed out, so that the
-    # error names the line reached.
-    member = zlib.decompressobj(_GZIP_WINDOW)
-    data = file.read(_GZIP_BYTES)
-    while data:
-        before = member.copy()
+        unzipped = gzip.GzipFile(fileobj=file)
+        # What one call unpacks before it meets damage is lost: with small blocks the line reached is all but exact.
+        read = partial(unzipped.read1, min(size, _GZIP_BYTES)) if zipped else partial(file.read, size)
         try:
-            text = member.decompress(data, size)
-        except zlib.error as damage:
-            yield from _up_to_damage(before, data)
+            while block := read():
+                yield block
+                if progress is not None:
+                    progress(min(file.tell(), total), total)
+        except EOFError:
+            raise DamagedGzipError("the gzip file ends too early; it was cut off, fetch it again") from None
+        except (zlib.error, gzip.BadGzipFile) as damage:
             raise DamagedGzipError(f"the gzip data is corrupt ({damage}); fetch the file again") from None
-        if text:
-            yield text
-        data = member.unconsumed_tail
-        if member.eof:
-            # Several members may follow each other; zero bytes after the last are padding.
-            data = member.unused_data.lstrip(b"\0")
-            while not data and (more := file.read(_GZIP_BYTES)):
-                data = more.lstrip(b"\0")
-            if not data:
-                return
-            member = zlib.decompressobj(_GZIP_WINDOW)
-        elif not data:
-            data = file.read(_GZIP_BYTES)
-    raise DamagedGzipError("the gzip file ends too early; it was cut off, fetch it again")
-
-
-def _up_to_damage(member: zlib._Decompress, data: bytes) -> Iterator[bytes]:
-    with contextlib.suppress(zlib.error):
-        for at in range(len(data)):
-            yield member.decompress(data[at : at + 1])
 
 
 def lines(

@@ -61,14 +61,6 @@ class Run:
         return f"Run {self.tag}: {self.n_queries:,} queries, {self.n_documents:,} documents"
 
 
-@dataclass(frozen=True)
-class _Entry:
-    document: str
-    score: float
-    rank: int
-    line: int
-
-
 def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) -> Run:
     """Read a TREC run, plain or gzipped: ``query Q0 document rank score tag`` a line, in any order.
 
@@ -83,26 +75,27 @@ def read_run(path: str | os.PathLike[str], *, progress: Progress | None = None) 
     (Run bm25: 1 queries, 2 documents, ('doc-3', 'doc-8'))
     """
     file = existing_file(path)
-    queries: dict[str, dict[str, _Entry]] = {}
+    queries: dict[str, dict[str, tuple[float, int, int]]] = {}
     tag = ""
     columns = "query Q0 document rank score tag"
     for number, (query, _, document, rank, score, last) in table(file, columns, _RUN_EXAMPLE, progress=progress):
-        entry = _Entry(
-            document, parsed(file, number, "score", score, float), parsed(file, number, "rank", rank, int), number
-        )
+        # They sort by decreasing score, then rank, then line.
+        entry = -parsed(file, number, "score", score, float), parsed(file, number, "rank", rank, int), number
         tag = tag or last
         entries = queries.setdefault(query, {})
-        if entry.document in entries:
-            first = entries[entry.document].line
-            raise FormatError(
-                file, number, f"document {entry.document!r} of query {query!r} is already on line {first}"
-            )
-        entries[entry.document] = entry
-    ranked = [e for found in queries.values() for e in sorted(found.values(), key=lambda e: (-e.score, e.rank, e.line))]
+        if document in entries:
+            first = entries[document][-1]
+            raise FormatError(file, number, f"document {document!r} of query {query!r} is already on line {first}")
+        entries[document] = entry
+    ranked = [
+        (document, -entries[document][0])
+        for entries in queries.values()
+        for document in sorted(entries, key=entries.__getitem__)
+    ]
     return Run(
         query_ids=tuple(queries),
-        offsets=offsets_of([len(found) for found in queries.values()]),
-        document_ids=tuple(e.document for e in ranked),
-        scores=np.array([e.score for e in ranked], np.float64),
+        offsets=offsets_of([len(entries) for entries in queries.values()]),
+        document_ids=tuple(document for document, _ in ranked),
+        scores=np.array([score for _, score in ranked], np.float64),
         tag=tag,
     )

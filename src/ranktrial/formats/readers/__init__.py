@@ -48,22 +48,6 @@ from ranktrial.trec.files import FormatError
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
 
-__all__ = [
-    "ALWAYS",
-    "CLICKS",
-    "COUNTS",
-    "ITEMS",
-    "LINES",
-    "PAGES",
-    "PERIODS",
-    "TRIAL",
-    "Declared",
-    "LogSource",
-    "Use",
-    "read_source",
-    "save",
-]
-
 FORMATS = (DRAWN, COUNTED, FLAT)  # a file is of the first whose columns it has
 NEEDED = {"impressions": SEARCHES, "ubi": ("query_id",)} | {one.name: one.needed for one in FORMATS}
 NO_EVENTS = "UBI queries need their events, in the same file or in another: --events FILE"
