@@ -21,6 +21,7 @@ from typing import Any
 from postgres_server import Server
 from ranktrial.log.designs import sound_designs
 from ranktrial.store import SQLiteStore
+from ranktrial.store.base import ClickRow, ImpressionRow, VoidRow
 from ranktrial.tokens import read_token
 from ranktrial.trial import Trial
 from store.replay import replay
@@ -261,7 +262,7 @@ def _wait_for_a_refit(url: str) -> None:
     """Go on until position bias was refitted, by a process that an instance must start anew after every kill."""
     with Trial.open(url, background=False) as trial:
         until = time.monotonic() + 60
-        while len(trial.store.biases(1)) < 2 and time.monotonic() < until:
+        while len(trial.store.biases.of(1)) < 2 and time.monotonic() < until:
             time.sleep(0.1)
 
 
@@ -276,17 +277,17 @@ def compare(url: str, folder: Path, people: list[Visitor], kills: int, restarts:
             assert token is not None
             return token.key
 
-        rows = list(trial.store.impressions(1, 0))
-        voids = {row.key for row in trial.store.voids(1, 0)}
+        rows = list(trial.store.rows(ImpressionRow, 1, 0))
+        voids = {row.key for row in trial.store.rows(VoidRow, 1, 0)}
         designs = sound_designs(trial.store.designs(sorted({row.design for row in rows})))
         shown = {row.key: designs[row.design].top(row.place) for row in rows if row.key not in voids}
-        clicks = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
+        clicks = [(row.key, row.document) for row in trial.store.rows(ClickRow, 1, 0)]
         acknowledged = {key_of(one["id"]): one["ranking"][:3] for one in ranked.values()}
         sent = {(key_of(id), document) for id, document in clicked}
         lost = sum(shown.get(key) != top for key, top in acknowledged.items()) + len(sent - set(clicks))
         twice = len(rows) - len({row.key for row in rows}) + len(clicks) - len(set(clicks))
         unexpected = len(shown.keys() - acknowledged.keys())
-        refits = trial.store.biases(1)
+        refits = trial.store.biases.of(1)
         with contextlib.closing(SQLiteStore(folder / "replay.db")) as copy:
             replay(trial.store, copy)
             same = told(trial) == told(Trial.open(copy, background=False))

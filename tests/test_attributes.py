@@ -25,7 +25,7 @@ def test_every_combination_of_values_has_a_code_of_its_own_and_is_read_back() ->
                 assert not problems
                 assert segments.decoded(code) == {"country": country, "device": device, "query": part}
                 assert segments.values("device")[segments.levels("device", np.array([code]))[0]] == device
-                assert segments.values("query")[segments.level("query", code)] == part
+                assert segments.values("query")[segments.levels("query", code)] == part
                 codes.add(code)
     assert codes == set(range(segments.size))
 

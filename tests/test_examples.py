@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from example_runs import EXAMPLES, FREE_PORTS, clicks_of, drawn, started
+from ranktrial.store.base import EventRow
 from ranktrial.trial import Trial
 
 NEEDS_NODE = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node on this machine")
@@ -62,7 +63,7 @@ def test_the_stream_of_ubi_events(tmp_path: Path) -> None:
     clicks = re.match(r"(\d+) impressions, (\d+) clicks", verdict)
     assert clicks is not None
     with Trial.open(tmp_path / "shop.db", background=False) as trial:
-        carts = [row.action for row in trial.store.events(trial.state.version.id, 0)]
+        carts = [row.action for row in trial.store.rows(EventRow, trial.state.version.id, 0)]
     assert set(carts) == {"cart"}
     assert int(clicks[2]) + len(carts) == told["counted"] > len(carts)
 

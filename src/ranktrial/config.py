@@ -25,12 +25,12 @@ from ranktrial import checks
 from ranktrial.covariates import checked_names
 from ranktrial.log.rules import Rules
 from ranktrial.methods import Beliefs, LiveMethod, Method, parse_method
-from ranktrial.metrics import Clicks, EventMetric, Metric, checked_metrics, measured, parse_metric
+from ranktrial.metrics import Clicks, EventMetric, Metric, measured, parse_metric
 from ranktrial.rankings.lists import MOST_RANKS
 from ranktrial.schema import Frozen, Span
 from ranktrial.segments import Segments, checked
 from ranktrial.spelling import spelled_out
-from ranktrial.texts import shown
+from ranktrial.texts import label
 from ranktrial.times import span_text, time_text
 from ranktrial.users import rank_decay
 
@@ -169,9 +169,7 @@ class TrialConfig(Frozen):
     def _name(cls, names: tuple[str, str]) -> tuple[str, str]:
         a, b = names
         for one in names:
-            if not one or one != shown(one, LONGEST_NAME):
-                limit = f"must have 1 to {LONGEST_NAME} characters, none of them a control character"
-                raise ValueError(f"a name is {one!r}, {limit} or a space at either end")
+            label("a name is", one, LONGEST_NAME)
         if a == b or a == "B" or b == "A":
             raise ValueError(f"names are {a!r} for A and {b!r} for B: nobody could tell which is which")
         return names
@@ -179,7 +177,8 @@ class TrialConfig(Frozen):
     @field_validator("metrics")
     @classmethod
     def _measure(cls, metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
-        return checked_metrics(metrics)
+        measured(metrics)
+        return metrics
 
     @field_validator("ramp", mode="before")
     @classmethod
@@ -341,16 +340,6 @@ class TrialConfig(Frozen):
 _parsed = cache(parse_method)
 
 
-def _stage(share: float, wait: float | None) -> str:
-    """A stage of a ramp, for people."""
-    return f"{share:.10g}" if wait is None else f"{share:.10g} for {span_text(wait)}"
-
-
-def _metric_text(metric: Metric) -> str:
-    """A metric with the time since which it counts, for people."""
-    return str(metric) if metric.since is None else f"{replace(metric, since=None)} since {time_text(metric.since)}"
-
-
 def _text(value: object) -> str:
     """The value of an option, for people."""
     match value:
@@ -364,11 +353,14 @@ def _text(value: object) -> str:
             parts = (one if isinstance(one, str) else "/".join(one) for one in value.values())
             return ", ".join(f"{name} ({part})" for name, part in zip(value, parts)) or "none"
         case tuple() if value and isinstance(value[0], tuple):
-            return ", ".join(_stage(*stage) for stage in value)
+            lasting = ((share, "" if wait is None else f" for {span_text(wait)}") for share, wait in value)
+            return ", ".join(f"{share:.10g}{time}" for share, time in lasting)
         case (str(), str()):
             return " and ".join(value)
         case (Metric(), *_):
-            return ", ".join(_metric_text(metric) for metric in value if isinstance(metric, Metric))
+            return ", ".join(map(_text, value))
+        case Metric() if value.since is not None:
+            return f"{replace(value, since=None)} since {time_text(value.since)}"
         case tuple():
             return f"({', '.join(map(_text, value))})"
         case float():

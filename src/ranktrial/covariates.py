@@ -12,7 +12,7 @@ import numpy as np
 
 from ranktrial.arrays import FloatArray
 from ranktrial.segments import LONGEST
-from ranktrial.texts import shown
+from ranktrial.texts import label
 
 MOST = 5
 STORED = np.dtype("<f4")
@@ -22,9 +22,7 @@ LARGEST = 1e30  # so that squares of what is stored stay finite
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names as they are declared; an error says what is wrong with one."""
     for name in names:
-        if not isinstance(name, str) or not name or name != shown(name, LONGEST):
-            limit = f"must have 1 to {LONGEST} characters, none of them a control character"
-            raise ValueError(f"covariates: a name is {name!r}, {limit} or a space at either end")
+        label("covariates: a name is", name, LONGEST)
     if len(names) > MOST or len(set(names)) < len(names):
         raise ValueError(f"covariates: the names are {list(names)}, must be at most {MOST}, each once")
     return tuple(names)

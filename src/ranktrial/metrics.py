@@ -60,6 +60,7 @@ class Metric:
     thing: ClassVar[str] = ""  # its own name
     of_mean: ClassVar[bool] = False  # a rank or a time, of which there is no "more" or "fewer"
     of_results: ClassVar[bool] = False  # a value of results, that clicks lead to
+    length: ClassVar[str] = ""  # the option, a span of time, after which its value does not change any more
 
     better: str = "more"
     role: str = "secondary"
@@ -86,6 +87,8 @@ class Metric:
             raise ValueError(
                 f"name is {self.name!r}, must have at most {LONGEST_NAME} characters, none of them a control character"
             )
+        if self.length:
+            object.__setattr__(self, self.length, _span_text(span(self.length, getattr(self, self.length))))
 
     @property
     def title(self) -> str:
@@ -95,7 +98,7 @@ class Metric:
     @property
     def settles_after(self) -> float:
         """Seconds after an impression until its value does not change any more."""
-        return 0.0
+        return span(self.length, getattr(self, self.length)) if self.length else 0.0
 
     @property
     def sums_amounts(self) -> bool:
@@ -177,15 +180,8 @@ class Windowed(Metric, abstract=True):
         window: Time after an impression that counts: seconds, or a text such as "7d".
     """
 
+    length: ClassVar[str] = "window"
     window: float | str = "1d"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "window", _span_text(span("window", self.window)))
-
-    @property
-    def settles_after(self) -> float:
-        return span("window", self.window)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -357,16 +353,9 @@ class TimeToFirstClick(Metric):
 
     thing: ClassVar[str] = "time to the first click"
     of_mean: ClassVar[bool] = True
+    length: ClassVar[str] = "limit"
     better: str = "less"
     limit: float | str = "1min"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "limit", _span_text(span("limit", self.limit)))
-
-    @property
-    def settles_after(self) -> float:
-        return span("limit", self.limit)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -435,14 +424,8 @@ def parse_metric(text: str | Metric) -> Metric:
     return parsed_object(text, Metric.registry.get, names, what="a metric", example='Orders(window="7d")')
 
 
-def checked_metrics(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics of one trial: each name once, clicks too, and one that can decide."""
-    measured(metrics)
-    return tuple(metrics)
-
-
 def measured(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """All metrics of a report, clicks among them, exactly one of them primary: clicks if no other is.
+    """All metrics of a report, clicks among them, each name once, exactly one of them primary: clicks if no other is.
 
     >>> measured([Orders(window="7d")]), measured([Orders(role="primary")])
     ((Clicks(role="primary"), Orders(window="7d")), (Orders(window="7d", role="primary"), Clicks()))

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ranktrial.arrays import IntArray
-from ranktrial.texts import shown
+from ranktrial.texts import label
 
 OTHER, HEAD, TAIL = "other", "head", "tail"
 HEAD_TAIL = "head/tail"  # instead of a list: by how often a query was asked so far
 MOST_ATTRIBUTES, MOST_VALUES, LONGEST = 5, 60, 40
+Codes = TypeVar("Codes", int, IntArray)
 Declared = tuple[str, ...] | str
 
 
@@ -100,15 +101,10 @@ class Segments:
             problems.append("what is given is not declared")
         return Code(code, tuple(problems))
 
-    def levels(self, name: str, codes: IntArray) -> IntArray:
-        """Number of the value of an attribute, 0 for "other", by code."""
-        self.values(name)  # refuses what is no attribute
-        return np.asarray(self.level(name, codes))
-
-    def level(self, name: str, code: Any) -> Any:
-        """``levels`` of one code."""
-        factor, numbers = next((factor, numbers) for one, factor, numbers in self._numbers if one == name)
-        return code // factor % (len(numbers) + 1)
+    def levels(self, name: str, codes: Codes) -> Codes:
+        """Number of the value of an attribute, 0 for "other", of one code or of many."""
+        many = len(self.values(name))  # refuses what is no attribute
+        return codes // next(factor for one, factor, _ in self._numbers if one == name) % many
 
     def decoded(self, code: int) -> dict[str, str]:
         """Value of each attribute."""
@@ -132,14 +128,14 @@ def checked(declared: Mapping[str, Sequence[str] | str]) -> dict[str, Declared]:
     """Declared attributes in the order of their names; an error says what is wrong with one."""
     found: dict[str, Declared] = {}
     for name, values in sorted(declared.items()):
-        _check_text("an attribute's name", name)
+        label("segments: an attribute's name is", name, LONGEST)
         if isinstance(values, str):
             if values != HEAD_TAIL:
                 raise ValueError(f"segments: {name} is {values!r}, must be a list of values, or {HEAD_TAIL!r}")
             found[name] = values
             continue
         for value in values:
-            _check_text(f"a value of {name}", value)
+            label(f"segments: a value of {name} is", value, LONGEST)
         if OTHER in values:
             raise ValueError(f"segments: {name} has the value {OTHER!r}, which every attribute has by itself")
         if not values or len(set(values)) < len(values):
@@ -152,12 +148,6 @@ def checked(declared: Mapping[str, Sequence[str] | str]) -> dict[str, Declared]:
             f"{MOST_VALUES}: leave rare values out, they count as other"
         )
     return found
-
-
-def _check_text(what: str, text: object) -> None:
-    if not isinstance(text, str) or not text or text != shown(text, LONGEST):
-        limit = f"must have 1 to {LONGEST} characters, none of them a control character"
-        raise ValueError(f"segments: {what} is {text!r}, {limit} or a space at either end")
 
 
 class Traffic:

@@ -23,6 +23,19 @@ def shown(text: str, longest: int = 80) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + ELLIPSIS
 
 
+def label(what: str, text: object, longest: int) -> str:
+    """A name or value that people see; an error says what is wrong with it.
+
+    >>> label("a name is", "red\\nshoes", 40)
+    Traceback (most recent call last):
+    ValueError: a name is 'red\\nshoes', must have 1 to 40 characters, none of them a control character or a space at either end
+    """
+    if not isinstance(text, str) or not text or text != shown(text, longest):
+        limit = f"must have 1 to {longest} characters, none of them a control character"
+        raise ValueError(f"{what} {text!r}, {limit} or a space at either end")
+    return text
+
+
 def counted(number: int, thing: str, things: str = "") -> str:
     """A number of things, in the plural where they are not one.
 

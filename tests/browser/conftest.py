@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from browser.tools import BETTER_B, LONG, TURNED
 from live_server import serving
-from ranktrial.store.base import Click
+from ranktrial.store.base import Click, ClickRow
 from ranktrial.trial import Trial
 from simulated_trial import minutes
 
@@ -57,7 +57,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     trial.click(shown.id, "z", wait=False)
         trial.store.flush()
         for _ in range(2):  # as where pages are cached, and visitors share their ids
-            for row in list(trial.store.clicks(trial.state.version.id, 0)):
+            for row in list(trial.store.rows(ClickRow, trial.state.version.id, 0)):
                 trial.store.put(Click(row.key, trial.state.version.id, row.document, bool(row.late)))
             trial.store.flush()
     Trial.create(path, name="empty", k=3, seed=1, background=False).close()

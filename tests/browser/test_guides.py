@@ -12,6 +12,7 @@ from playwright.sync_api import Browser
 from browser.tools import Watched
 from documents import ROOT, Reader
 from page_blocks import BLOCKS, REPLACED
+from ranktrial.store.base import EventRow
 from ranktrial.trial import Trial
 
 GUIDE = ROOT / "docs/how-to/browsers.md"
@@ -63,6 +64,8 @@ def test_a_product_is_found_clicked_put_into_the_cart_and_ordered(browser: Brows
             report = service.get("/v1/trials/shop/report").json()
         assert (report["impressions"], report["clicks"]) == (1, 1)
         with Trial.open(tmp_path / "shop.db", background=False) as trial:
-            rows = [(row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0)]
+            rows = [
+                (row.document, row.action, row.amount) for row in trial.store.rows(EventRow, trial.state.version.id, 0)
+            ]
         prices = {"sku-1": 39_900_000, "sku-2": 12_500_000, "sku-3": 99_000_000, "sku-4": 5_000_000}
         assert sorted(rows) == [(bought, "cart", 0), (bought, "order", prices[str(bought)])]

@@ -22,6 +22,7 @@ from live_server import A, B, serving, start
 from ranktrial.client import Client, Shown
 from ranktrial.client import outbox as outboxes
 from ranktrial.service.api_keys import KeyFile
+from ranktrial.store.base import EventRow
 from ranktrial.trial import Trial
 
 PATIENT = 60.0  # seconds: tests must not depend on how busy the machine is
@@ -71,7 +72,9 @@ def test_orders_arrive_with_their_values(tmp_path: Path, caplog: pytest.LogCaptu
         assert (client.outcomes["invalid"], client.lost) == (4, 0)
         assert "invalid: value is '39,90', must be a number such as 39.90" in caplog.text
     with Trial.open(tmp_path / "t.db", background=False) as trial:
-        rows = sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0))
+        rows = sorted(
+            (row.document, row.action, row.amount) for row in trial.store.rows(EventRow, trial.state.version.id, 0)
+        )
     assert rows == sorted(
         [(first, "cart", 0), (first, "order", 39_900_000), (first, "order", -39_900_000), (second, "order", 3_000_000)]
     )

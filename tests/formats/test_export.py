@@ -20,7 +20,7 @@ from ranktrial.formats.exporting import Exported, export
 from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, TABLES, LogFolder
 from ranktrial.log import Log, apply_rules
 from ranktrial.log.rules import Rules
-from ranktrial.store.base import Event, ImpressionRow
+from ranktrial.store.base import Event, ImpressionRow, LogRow, VoidRow
 from ranktrial.store.sqlite_file import synced
 from ranktrial.tokens import read_token
 from ranktrial.trial import Trial
@@ -125,8 +125,9 @@ class Behind:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
-        return (row for row in self._store.impressions(version, after) if row.id <= self._upto)
+    def rows(self, kind: type[LogRow], version: int, after: int) -> Iterator[LogRow]:
+        rows = self._store.rows(kind, version, after)
+        return (row for row in rows if row.id <= self._upto) if kind is ImpressionRow else rows
 
 
 def test_clicks_that_are_there_before_their_impressions_wait_for_them(trial: Trial, tmp_path: Path) -> None:
@@ -145,14 +146,12 @@ class Growing(Behind):
         super().__init__(trial.store, 2**62)
         self.running, self.start = trial, 1000
 
-    def voids(self, version: int, after: int) -> Any:
-        self._more()
-        return self._store.voids(version, after)
-
-    def impressions(self, version: int, after: int) -> Iterator[ImpressionRow]:
-        for row in self._store.impressions(version, after):
+    def rows(self, kind: type[LogRow], version: int, after: int) -> Iterator[LogRow]:
+        if kind is VoidRow:
+            self._more()
+        for row in self._store.rows(kind, version, after):
             yield row
-            if row.id % 40 == 0:
+            if kind is ImpressionRow and row.id % 40 == 0:
                 self._more()
 
     def _more(self) -> None:
@@ -266,7 +265,7 @@ def test_a_damaged_design_leaves_its_impressions_out(trial: Trial, tmp_path: Pat
 
 def test_each_trial_has_a_folder_of_its_own(trial: Trial, tmp_path: Path) -> None:
     export(trial.store, trial.name, tmp_path / "log")
-    trial.store.add_trial("another", b"secret")
+    trial.store.trials.add("another", b"secret")
     with pytest.raises(ValueError, match="holds the log of trial 'trial', not of 'another'"):
         export(trial.store, "another", tmp_path / "log")
 

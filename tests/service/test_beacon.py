@@ -22,7 +22,7 @@ from ranktrial.service.middleware.cors import checked_origin
 from ranktrial.service.middleware.load_shedding import LoadSheddingMiddleware
 from ranktrial.service.middleware.rate_limit import SLOTS, RateLimiter, RateLimitMiddleware
 from ranktrial.service.middleware.routing import Purpose, RouteMatch
-from ranktrial.store.base import MOST_PUBLIC
+from ranktrial.store.base import MOST_PUBLIC, EventRow
 from ranktrial.trial import Trial
 from service.test_middleware import answered, status
 
@@ -71,7 +71,7 @@ def test_a_page_sends_only_the_actions_that_are_allowed(tmp_path: Path) -> None:
         many = [{**cart, "event_id": str(at)} for at in range(50)]
         assert {beacon(client, many).status_code for _ in range(2)} == {200}
         with Trial.open(tmp_path / "t.db", background=False) as trial:
-            rows = list(trial.store.events(trial.state.version.id, 0))
+            rows = list(trial.store.rows(EventRow, trial.state.version.id, 0))
         assert Counter(row.action for row in rows) == {"cart": MOST_PUBLIC - 1, "order": 1}  # what is stored is bounded
         assert client.get("/v1/trials/t/report").json()["tallies"]["events beyond what an impression may have"] > 0
     with serving(tmp_path / "none.db", origins=[SHOP]) as client:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from live_server import click, rank, send, serving, start
+from ranktrial.store.base import ClickRow, EventRow
 from ranktrial.trial import Trial
 
 
@@ -77,7 +78,9 @@ SHOP: dict[str, Any] = {"metrics": ["Carts()", "Orders(window='7d')", "Revenue(w
 
 def events_of(path: Path, name: str = "t") -> list[tuple[str, str, int]]:
     with Trial.open(path, name, background=False) as trial:
-        return sorted((row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0))
+        return sorted(
+            (row.document, row.action, row.amount) for row in trial.store.rows(EventRow, trial.state.version.id, 0)
+        )
 
 
 def test_carts_and_orders_are_taken_with_their_values(client: httpx.Client, tmp_path: Path) -> None:
@@ -257,7 +260,7 @@ def test_any_order_and_any_number_of_times_gives_the_same_report(client: httpx.C
     assert before["clicks"] == 5  # u3 clicked rank 4 of 3 that count
     assert [one["tallies"]["duplicate clicks"] for one in (before, after)] == [8, 14]
     with Trial.open(tmp_path / "t.db", background=False) as trial:
-        assert len(list(trial.store.clicks(1, 0))) == 6
+        assert len(list(trial.store.rows(ClickRow, 1, 0))) == 6
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_a_refit_is_made_once_and_taken_over_by_all(pair: tuple[Trial, Trial]) -
     one.watcher.step()
     show(two, 4, 5)
     two.watcher.step()  # has more clicks than the first had, and must not fit its own for the same point
-    assert [bias.impressions for bias in one.store.biases(1)] == [0, 3]
+    assert [bias.impressions for bias in one.store.biases.of(1)] == [0, 3]
     assert one.state.policy.bias == two.state.policy.bias
     show(two, *range(6, 12))
     # Both find it due and fit, each with the log that it knows; the one that comes second takes over the first's.
@@ -57,7 +57,7 @@ def test_a_refit_is_made_once_and_taken_over_by_all(pair: tuple[Trial, Trial]) -
     two.watcher.update(two.watcher.due(), "the schedule")
     late = one.watcher.update(one.watcher.due(), "the schedule")
     assert late == two.state.policy.bias == one.state.policy.bias
-    assert [bias.impressions for bias in one.store.biases(1)] == [0, 3, 9]
+    assert [bias.impressions for bias in one.store.biases.of(1)] == [0, 3, 9]
 
 
 def test_a_retry_at_another_instance_shows_the_same_though_it_knows_another_theta(pair: tuple[Trial, Trial]) -> None:

@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 from live_server import ASKED, A, B, click, command, rank, start
+from ranktrial.store.base import ClickRow, ImpressionRow
 from ranktrial.tokens import read_token
 from ranktrial.trial import Trial
 
@@ -135,9 +136,9 @@ def test_killed_under_load_nothing_acknowledged_is_lost_and_nothing_counts_twice
     assert len(clicked) == len(ranked) >= ROUNDS
     with Trial.open(path, background=False) as trial:
         key_of = {unit: read_token(shown["id"], trial.state.secret).key for unit, shown in ranked.items()}  # type: ignore[union-attr]
-        time_of = {row.key: row.time for row in trial.store.impressions(1, 0)}
+        time_of = {row.key: row.time for row in trial.store.rows(ImpressionRow, 1, 0)}
         assert sorted(time_of) == sorted(key_of.values())  # each acknowledged impression, once, and no other
-        stored = [(row.key, row.document) for row in trial.store.clicks(1, 0)]
+        stored = [(row.key, row.document) for row in trial.store.rows(ClickRow, 1, 0)]
         assert sorted(stored) == sorted((read_token(id, trial.state.secret).key, d) for id, d in clicked)  # type: ignore[union-attr]
         report = trial.report()
     assert (report.impressions, report.clicks) == (len(ranked), len(clicked))

@@ -15,6 +15,7 @@ from ranktrial.service.middleware import load_shedding
 from ranktrial.service.readiness import Readiness
 from ranktrial.store.base import Row, StoreFull
 from ranktrial.store.stored import Stored
+from store.kinds import begin_writing
 
 
 class CountingStore:
@@ -28,7 +29,8 @@ class CountingStore:
         done = Stored()
         self.rows.append(done)
         if not self.silent:
-            Stored.finish_all(Stored.start_all([done]), self.problem)
+            begin_writing(done)
+            Stored.finish_all([done], self.problem)
         return done
 
 

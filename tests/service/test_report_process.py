@@ -68,7 +68,7 @@ def test_a_report_is_the_one_that_a_trial_makes_itself_again_and_again(process: 
 def test_refits_are_in_the_store_when_they_are_done(process: ReportProcess, tmp_path: Path) -> None:
     with Trial.open(tmp_path / "t.db", background=False, learner=process) as trial:
         trial.watcher.step()  # one is due
-        assert [bias.impressions for bias in trial.store.biases(1)] == [0, 20]
+        assert [bias.impressions for bias in trial.store.biases.of(1)] == [0, 20]
         assert trial.state.policy.bias.impressions == 20
         assert not trial.learning._readers  # nothing was read here
         assert trial.update().impressions == 60
@@ -171,5 +171,5 @@ def test_a_refit_that_the_end_of_the_service_cuts_short_is_no_failure(tmp_path: 
     wait_until(lambda: process._process is not None)
     trials.close()
     assert "background failures" not in store.tallies(1)
-    assert [bias.impressions for bias in store.biases(1)] == [0]
+    assert [bias.impressions for bias in store.biases.of(1)] == [0]
     store.close()

@@ -210,13 +210,13 @@ def test_overload_is_429_for_events_and_a_for_rank(tmp_path: Path) -> None:
         shown = rank(client, "u")
         store = client.app.state.store  # type: ignore[attr-defined]
         assert isinstance(store, SQLiteStore)
-        store._writer.waiting += 4
+        store.waiting += 4
         refused = client.post("/v1/events", json=click(shown["id"], "a0"))
         is_problem(refused, 429, says="rows wait")
         assert refused.headers["retry-after"] == "1"
         fallback = rank(client, "v")
         assert (fallback["ranking"], fallback["fallback"]) == (A, "the store is overloaded")
-        store._writer.waiting -= 4
+        store.waiting -= 4
         assert send(client, click(shown["id"], shown["ranking"][0]))[0]["outcome"] == "counted"
         assert rank(client, "v")["fallback"] is None
         # A batch larger than the queue is taken when nothing else waits.

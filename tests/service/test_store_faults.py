@@ -99,7 +99,7 @@ def test_a_file_that_is_not_the_one_that_was_opened(
         shown = [rank(client, f"u{number}") for number in range(20)]
         copied(path, tmp_path / "copy.db")
         shown += [rank(client, f"u{number}", query=f"q{number}") for number in range(20, 150)]
-        client.app.state.store._connect(60).execute("PRAGMA wal_checkpoint")  # type: ignore[attr-defined]
+        client.app.state.store._file.connect(60).execute("PRAGMA wal_checkpoint")  # type: ignore[attr-defined]
         shown += [rank(client, f"u{number}") for number in range(150, 160)]
         client.get("/readyz")  # the size of the file is known by now
         do(path)
@@ -134,7 +134,7 @@ def test_a_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog:
     with serving(path) as client:
         start(client)
         shown = [rank(client, f"u{number}", query=f"q{number}") for number in range(100)]
-        client.app.state.store._connect(60).execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[attr-defined]
+        client.app.state.store._file.connect(60).execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[attr-defined]
         with path.open("r+b") as file:
             file.seek(4096 * 3)
             file.write(os.urandom(path.stat().st_size - 4096 * 3))

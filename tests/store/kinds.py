@@ -22,6 +22,7 @@ from ranktrial.store.postgres import PostgresStore
 from ranktrial.store.postgres.connection import Address, Connection
 from ranktrial.store.protocols import Store
 from ranktrial.store.sqlite import SQLiteStore
+from ranktrial.store.stored import Phase, Stored
 
 SERVER = "RANKTRIAL_TEST_POSTGRES"  # tells processes that a test starts which folder its server is in
 
@@ -35,6 +36,24 @@ def key(number: int) -> bytes:
 
 def impression(number: int, place: int = 0) -> Impression[Any]:
     return Impression(key(number), 1, DESIGN, place, number, number)
+
+
+def begin_writing(*rows: Stored) -> None:
+    """Note that rows which wait are being written."""
+    for row in rows:
+        if row.stage is Phase.WAITING:
+            row.stage = Phase.RUNNING
+
+
+def failure(stored: Stored, timeout: float = 60) -> BaseException | None:
+    """Error of a row that could not be stored, when that is known; None if it was."""
+    try:
+        stored.result(timeout)
+    except TimeoutError:
+        raise
+    except BaseException as found:
+        return found
+    return None
 
 
 class Kind(Protocol):

@@ -46,9 +46,9 @@ def test_due_messages_are_found_until_they_are_sent(store: Store) -> None:
 
 
 def test_a_trial_that_is_erased_takes_its_messages_along(store: Store) -> None:
-    store.add_trial("t", b"s" * 32)
+    store.trials.add("t", b"s" * 32)
     store.outbox.add([message(1), message(1, trial="u")])
-    store.erase_trial("t")
+    store.eraser.erase_trial("t")
     assert (store.outbox.messages("t"), len(store.outbox.messages("u"))) == ([], 1)
 
 

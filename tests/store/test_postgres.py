@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import inspect
 import json
@@ -24,15 +23,29 @@ from ranktrial.cli import app
 from ranktrial.log.designs import Design
 from ranktrial.service.postgres_keys import KeyTable
 from ranktrial.store import name_of, open_store
-from ranktrial.store.base import Click, Event, Impression, Nothing, StoredClicks, StoreError, StoreUnavailable, Void
-from ranktrial.store.migrations import migrate
-from ranktrial.store.postgres import PostgresStore
+from ranktrial.store.base import (
+    Click,
+    ClickRow,
+    Entry,
+    Event,
+    EventRow,
+    Impression,
+    ImpressionRow,
+    Nothing,
+    StoredClicks,
+    StoreError,
+    StoreUnavailable,
+    Void,
+    VoidRow,
+)
+from ranktrial.store.migrations import FIRST
+from ranktrial.store.postgres import PostgresStore, database
 from ranktrial.store.postgres import store as module
 from ranktrial.store.postgres.batch import write
 from ranktrial.store.postgres.connection import Address, Connection
-from ranktrial.store.postgres.schema import MIGRATIONS, PostgresSchema, month_of
+from ranktrial.store.postgres.schema import MIGRATIONS, month_of
 from ranktrial.trial import Trial
-from store.kinds import DESIGN, InPostgres, impression, key
+from store.kinds import DESIGN, InPostgres, failure, impression, key
 
 RUN = CliRunner()
 NOVEMBER, DECEMBER = 1_952_000_000, 1_955_000_000  # seconds of 2031
@@ -70,7 +83,7 @@ def test_no_row_appears_behind_the_place_up_to_which_a_reader_was(
     kind: InPostgres, store: PostgresStore, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction that drew its ids first may end last; whoever read meanwhile must find its rows later."""
-    monkeypatch.setattr(module, "OTHERS_END", 0.0)
+    monkeypatch.setattr(database, "OTHERS_END", 0.0)
     store.put(impression(1)).result()
     with contextlib.closing(kind.open()) as slow:
         other.execute(
@@ -84,14 +97,14 @@ def test_no_row_appears_behind_the_place_up_to_which_a_reader_was(
         while other.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
             assert not waiting.done()
         store.put(impression(2)).result()  # drawn after the void's id, committed before it
-        read = [row.key for row in store.impressions(1, 0)]
+        read = [row.key for row in store.rows(ImpressionRow, 1, 0)]
         assert read == [key(1)]
-        last = next(iter(store.impressions(1, 0))).id
+        last = next(iter(store.rows(ImpressionRow, 1, 0))).id
         assert store.count(1, 0)[:2] == (1, last)
         other.rollback()
         waiting.result(60)
-    assert [row.key for row in store.impressions(1, last)] == [key(2)]
-    assert [row.key for row in store.voids(1, last)] == [key(9)]
+    assert [row.key for row in store.rows(ImpressionRow, 1, last)] == [key(2)]
+    assert [row.key for row in store.rows(VoidRow, 1, last)] == [key(9)]
 
 
 def test_what_was_acknowledged_before_is_read_though_others_are_writing(kind: InPostgres, store: PostgresStore) -> None:
@@ -109,7 +122,7 @@ def test_what_was_acknowledged_before_is_read_though_others_are_writing(kind: In
     after = 0
     for number in range(50):
         store.put(impression(number)).result(60)
-        rows = list(store.impressions(1, after))
+        rows = list(store.rows(ImpressionRow, 1, after))
         assert key(number) in {row.key for row in rows}
         after = rows[-1].id
     stop.set()
@@ -145,7 +158,7 @@ def test_months_have_partitions_that_are_made_in_time(store: PostgresStore, othe
     store.put(at(2, DECEMBER)).result()
     assert partitions(other)["impressions_2031_12"] == 1
     assert "impressions_2032_01" in partitions(other)
-    assert [row.key for row in store.impressions(1, 0)] == [key(1), key(2)]
+    assert [row.key for row in store.rows(ImpressionRow, 1, 0)] == [key(1), key(2)]
 
 
 def test_the_same_impression_a_month_later_is_the_same(kind: InPostgres, store: PostgresStore) -> None:
@@ -161,7 +174,11 @@ def test_the_same_impression_a_month_later_is_the_same(kind: InPostgres, store: 
         assert (found.time, found.place, later.void(key(1))) == (NOVEMBER * 1_000_000 + 1, 0, None)
         for _ in range(2):
             later.put(StoredClicks(1, (Click(key(1), 1, "x", False, None, NOVEMBER), order(1)))).result()
-        assert (later.count(1, 0).impressions, len(list(later.clicks(1, 0))), len(list(later.events(1, 0)))) == (
+        assert (
+            later.count(1, 0).impressions,
+            len(list(later.rows(ClickRow, 1, 0))),
+            len(list(later.rows(EventRow, 1, 0))),
+        ) == (
             1,
             1,
             1,
@@ -184,7 +201,7 @@ def test_times_that_make_no_sense_are_refused_alone(store: PostgresStore) -> Non
         month_of(-1)
     good, bad = store.put(at(1, NOVEMBER)), store.put(at(2, 10**13))
     good.result()
-    assert isinstance(bad.exception(60), ValueError)
+    assert isinstance(failure(bad), ValueError)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------------
@@ -196,10 +213,10 @@ def test_any_text_comes_back_as_it_was(store: PostgresStore) -> None:
         design = Design(text, 1, DESIGN.documents, DESIGN.a, DESIGN.b, DESIGN.rankings, DESIGN.weights, ())
         store.put(Impression(key(number), 1, design, 0, 0, 0))
         store.put(StoredClicks(1, (Click(key(number), 1, text, False), Click(key(number), 1, text, False))))
-        store.add_history("shoes", 0, "excluded", 0, text)
+        store.trials.add_history("shoes", Entry(0, "excluded", 0, text))
     store.flush()
-    assert [row.document for row in sorted(store.clicks(1, 0), key=lambda row: row.key)] == texts
-    assert [row.reason for row in store.history("shoes")] == texts
+    assert [row.document for row in sorted(store.rows(ClickRow, 1, 0), key=lambda row: row.key)] == texts
+    assert [row.reason for row in store.trials.history("shoes")] == texts
     found = [store.impression(key(number)) for number in range(len(texts))]
     assert [one.design.query for one in found if one is not None] == texts
 
@@ -217,7 +234,7 @@ def test_a_design_that_somebody_deleted_is_stored_again(store: PostgresStore, ot
 def test_a_server_that_would_lose_commits_is_told_not_to(kind: InPostgres) -> None:
     lazy = kind.url + "&options=-csynchronous_commit%3Doff"
     with contextlib.closing(PostgresStore(lazy)) as store:
-        assert store._select("SHOW synchronous_commit") == [("on",)]
+        assert store._database.select("SHOW synchronous_commit") == [("on",)]
 
 
 # --- restarts ---------------------------------------------------------------------------------------------------------------
@@ -254,7 +271,7 @@ def test_a_restart_is_survived_and_nothing_is_lost_or_counted_twice(server: Serv
                 assert store.impression(key(0)) is not None
                 break
         assert store.count(1, 0).impressions == 100
-        assert [row.key for row in store.events(1, 0)] == [key(0)]
+        assert [row.key for row in store.rows(EventRow, 1, 0)] == [key(0)]
         assert store.tallies(1) == {"meanwhile": 1, "duplicate clicks": 1, "duplicate events": 1}
 
 
@@ -282,7 +299,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
     store.put(StoredClicks(1, (*clicks, *events))).result(60)
     assert broken == ["before", "after"]
     assert store.tallies(1) == {"once": 1, "duplicate clicks": 1, "duplicate events": 1}
-    assert len(list(store.clicks(1, 0))) == len(list(store.events(1, 0))) == 1 + (not simple)
+    assert len(list(store.rows(ClickRow, 1, 0))) == len(list(store.rows(EventRow, 1, 0))) == 1 + (not simple)
     again = store.put(Impression(key(7), 1, DESIGN, 0, 7, 7, looked=False))
     again.result(60)
     assert not again.again
@@ -294,14 +311,14 @@ def test_a_server_that_is_silent_does_not_hold_anybody_up(
     with contextlib.closing(PostgresStore(kind.url, read_timeout=60, write_timeout=60)) as hasty:
         hasty.put(impression(1)).result()
         other.execute("LOCK TABLE impression_keys")  # not even readable
-        hasty._read_timeout, hasty._write_timeout = 0.05, 0.2
+        hasty._server.patience, hasty._server.write_timeout = 0.05, 0.2
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match=r"in time|be reached in"):  # a busy machine connects slowly
                 hasty.impression(key(1))
             with pytest.raises(StoreUnavailable, match="in time"):
                 hasty.put(impression(2)).result(60)
         other.rollback()
-        hasty._read_timeout = hasty._write_timeout = 60  # however busy the machine is
+        hasty._server.patience = hasty._server.write_timeout = 60  # however busy the machine is
         assert hasty.impression(key(1)) is not None
         hasty.put(impression(2)).result()
         assert hasty.tallies(1) == {"failed writes": 2}
@@ -351,7 +368,7 @@ def test_what_waits_when_its_process_is_killed_is_not_stored_afterwards(
             time.sleep(0.01)
     other.rollback()
     store.put(impression(1)).result()  # comes after whatever else had waited
-    assert [row.key for row in store.impressions(1, 0)] == [key(1)]
+    assert [row.key for row in store.rows(ImpressionRow, 1, 0)] == [key(1)]
 
 
 def test_the_server_notices_a_dead_process_before_an_answer_would_be_late(
@@ -369,7 +386,7 @@ def test_rank_shows_a_while_there_is_no_server_and_recovers(server: Server) -> N
     a, b = ["x", "y", "z"], ["z", "x", "w"]
     with Trial.create(server.url("rank"), k=3, background=False, timeout=60) as trial:
         assert isinstance(trial.store, PostgresStore)
-        trial.store._read_timeout = 60  # however busy the machine is
+        trial.store._server.patience = 60  # however busy the machine is
         first = trial.rank("q", a, b, unit="u", wait=True)
         assert first.fallback is None
         trial._timeout = 0.05
@@ -425,9 +442,7 @@ def test_an_address_is_shown_without_password() -> None:
 def test_a_schema_of_the_future_and_one_of_the_past(kind: InPostgres, other: Connection) -> None:
     other.execute("UPDATE store_schema SET version = 99")
     other.commit()
-    with pytest.raises(
-        StoreError, match=f"has schema 99, this ranktrial knows up to {len(MIGRATIONS)}: use a newer ranktrial"
-    ):
+    with pytest.raises(StoreError, match=f"has schema 99, this ranktrial knows up to {FIRST}: use a newer ranktrial"):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url])
     assert (done.exit_code, PASSWORD in done.output) == (2, False)
@@ -446,10 +461,10 @@ def test_a_store_of_before_the_first_release_is_refused(kind: InPostgres, other:
 def test_an_older_schema_waits_for_the_command(
     kind: InPostgres, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = len(MIGRATIONS)
+    now = FIRST
     done = RUN.invoke(app, ["migrate", kind.url])
     assert f"has schema {now} already" in " ".join(done.stdout.split())
-    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE more (x integer)"))
+    monkeypatch.setattr(database, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE more (x integer)"))
     with pytest.raises(StoreError, match=rf"has schema {now}, this ranktrial needs {now + 1}.*ranktrial migrate"):
         kind.open()
     done = RUN.invoke(app, ["migrate", kind.url, "--json"])
@@ -457,34 +472,11 @@ def test_an_older_schema_waits_for_the_command(
     kind.open().close()
 
 
-def test_a_store_of_before_events_is_brought_up_to_date_with_its_rows(kind: InPostgres) -> None:
-    """Also the partitions of months that have passed."""
-    second = calendar.timegm((2024, 3, 9, 0, 0, 0))
-    address = Address.read(kind.url)
-    with contextlib.closing(kind.holding()) as old:
-        migrate("old", PostgresSchema(old, address).transaction, MIGRATIONS[:3])
-        for table, start in (("impressions", second * 1_000_000), ("clicks", second)):
-            old.execute(f"CREATE TABLE {table}_2024_03 PARTITION OF {table} FOR VALUES FROM ({start}) TO ({start + 1})")
-        old.execute("INSERT INTO impression_keys VALUES (%s, 1, 1, %s)", (key(1), second * 1_000_000))
-        old.execute(
-            "INSERT INTO impressions (id, time, unit, design, version, place, key) VALUES (1, %s, 7, 1, 1, 0, %s)",
-            (second * 1_000_000, key(1)),
-        )
-        old.execute("INSERT INTO clicks VALUES (4, %s, 1, 0, %s, 'x')", (second, key(1)))
-        old.execute("SELECT setval('row_ids', 4)")
-        old.commit()
-    with pytest.raises(StoreError, match="ranktrial migrate"):
-        kind.open()
-    with contextlib.closing(kind.open(upgrade=True)) as store:
-        assert store.migrated == (3, len(MIGRATIONS))
-        store.put(Click(key(1), 1, "x", False, second=second, time=9)).result()
-        store.put(Event(key(1), 1, "x", "order", "1", 7, 6, second)).result()
-        assert [row.key for row in store.impressions(1, 0)] == [key(1)]
-        assert list(store.clicks(1, 0)) == [(4, key(1), "x", 0, 0)]
-        assert [row[1:] for row in store.events(1, 0)] == [(key(1), "x", "order", 7, 6)]
-        assert store.tallies(1) == {"duplicate clicks": 1}
-    with contextlib.closing(kind.holding()) as there:
-        assert there.execute("SELECT to_regclass('events_2024_03') IS NOT NULL").fetchone() == (True,)
+def test_a_schema_of_development_is_refused(kind: InPostgres, store: PostgresStore, other: Connection) -> None:
+    other.execute("UPDATE store_schema SET version = %s", (FIRST - 1,))
+    other.commit()
+    with pytest.raises(StoreError, match="of before its first release"):
+        kind.open(upgrade=True)
 
 
 def test_other_people_s_tables_are_left_alone(kind: InPostgres) -> None:

@@ -14,11 +14,22 @@ from typing import Any
 import pytest
 
 from ranktrial.store import sqlite as module
-from ranktrial.store import sqlite_checkpoints
-from ranktrial.store.base import Click, Event, ShownRow, StoreError
-from ranktrial.store.migrations import migrate
-from ranktrial.store.sqlite import MIGRATIONS, SQLiteSchema, SQLiteStore
+from ranktrial.store.base import (
+    Click,
+    ClickRow,
+    Event,
+    EventRow,
+    ImpressionRow,
+    MarkRow,
+    ShownRow,
+    StoreError,
+    Void,
+    VoidRow,
+)
+from ranktrial.store.migrations import FIRST, migrate
+from ranktrial.store.sqlite import SQLiteStore
 from ranktrial.store.sqlite_backup import backup
+from ranktrial.store.sqlite_database import MIGRATIONS, SQLiteSchema
 from ranktrial.store.stored import Stored
 from store.kinds import impression, key
 
@@ -30,7 +41,7 @@ def test_a_commit_is_on_the_disk(tmp_path: Path) -> None:
         assert other.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         other.close()
-        assert store._connect(1).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        assert store._file.connect(1).execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
 
 def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
@@ -47,9 +58,9 @@ def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
         written(self, rows, *more)
         commits.append(len(rows))
 
-    written = SQLiteStore._write
+    written = SQLiteStore._transaction
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    monkeypatch.setattr(SQLiteStore, "_write", write)
+    monkeypatch.setattr(SQLiteStore, "_transaction", write)
     with (
         contextlib.closing(SQLiteStore(tmp_path / "s.db", write_timeout=600)) as store,
         contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other,
@@ -73,7 +84,7 @@ def test_what_comes_while_another_process_holds_the_lock_goes_into_one_commit(
 def test_what_is_committed_is_brought_into_the_file_beside_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_checkpoints, "EVERY", 0.001)
+    monkeypatch.setattr(module, "CHECKPOINT_EVERY", 0.001)
     with contextlib.closing(SQLiteStore(tmp_path / "s.db")) as store:
         store.put(impression(1)).result()
         while impressions_without_log(tmp_path / "s.db", tmp_path / "copy.db") != 1:
@@ -96,7 +107,7 @@ def test_no_checkpoint_is_made_of_a_file_that_is_lost(tmp_path: Path) -> None:
         (tmp_path / "s.db").rename(tmp_path / "moved.db")
         (tmp_path / "s.db").write_bytes(b"another")
         with pytest.raises(StoreError, match="another file now"):
-            store._bring_over()
+            store._file.checkpoint()
         assert (tmp_path / "s.db").read_bytes() == b"another"
 
 
@@ -105,39 +116,61 @@ def test_the_schema_is_brought_up_to_date_in_steps(tmp_path: Path) -> None:
     with contextlib.closing(SQLiteStore(path)) as store:
         store.put(impression(1)).result()
     connection = sqlite3.connect(path, isolation_level=None)
-    steps = (*module.MIGRATIONS, "CREATE TABLE more (x); INSERT INTO more VALUES (1)")
-    begin = module.SQLiteSchema(connection).transaction
-    assert migrate("s.db", begin, steps) == (len(steps) - 1, len(steps))
-    assert migrate("s.db", begin, steps) == (len(steps), len(steps))
+    steps, newest = (*MIGRATIONS, "CREATE TABLE more (x); INSERT INTO more VALUES (1)"), FIRST + len(MIGRATIONS)
+    begin = SQLiteSchema(connection).transaction
+    assert migrate("s.db", begin, steps) == (newest - 1, newest)
+    assert migrate("s.db", begin, steps) == (newest, newest)
     assert connection.execute("SELECT * FROM more").fetchall() == [(1,)]
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
+    assert connection.execute("PRAGMA user_version").fetchone() == (newest,)
     assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
     with pytest.raises(sqlite3.OperationalError):
         migrate("s.db", begin, (*steps, "CREATE TABLE good (x); CREATE TABLE more (x)"))
     assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'good'").fetchone() == (0,)
     connection.close()
-    with pytest.raises(StoreError, match=f"schema {len(steps)}, this ranktrial knows up to {len(steps) - 1}"):
+    with pytest.raises(StoreError, match=f"schema {newest}, this ranktrial knows up to {newest - 1}"):
         SQLiteStore(path)
 
 
-def test_a_store_of_before_events_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
+def test_a_store_of_development_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as old:
-        migrate("s.db", SQLiteSchema(old).transaction, MIGRATIONS[:3])
-        old.execute("INSERT INTO impressions VALUES (1, ?, 1, 1, 0, 7, 5, 0)", (key(1),))
-        old.execute("INSERT INTO clicks VALUES (4, 1, ?, 'x', 0)", (key(1),))
-        old.execute("INSERT INTO erasures VALUES (1, 't', 3, NULL, 8, 9, 10, 'why', 'ann')")
-    assert backup(path, tmp_path / "copy.db") == (1, 1, 5, 0)
-    for one in (path, tmp_path / "copy.db"):
-        with contextlib.closing(SQLiteStore(one)) as store:
-            assert store.migrated == (3, len(MIGRATIONS))
-            store.put(Click(key(1), 1, "x", False, time=9))
-            store.put(Click(key(1), 1, "y", False, time=9))
-            store.put(Event(key(1), 1, "x", "order", "1", 7, 6, 5)).result()
-            assert [row.key for row in store.impressions(1, 0)] == [key(1)]
-            assert list(store.clicks(1, 0)) == [(4, key(1), "x", 0, 0), (5, key(1), "y", 0, 9)]
-            assert [row[1:] for row in store.events(1, 0)] == [(key(1), "x", "order", 7, 6)]
-            assert store.erasures("t") == [(1, 3, None, 8, 9, 10, "why", "ann", 0)]
+    SQLiteStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.execute(f"PRAGMA user_version = {FIRST - 1}")
+    with pytest.raises(StoreError, match="of before its first release"):
+        SQLiteStore(path)
+    with pytest.raises(StoreError, match="of before its first release"):
+        backup(path, tmp_path / "copy.db")
+
+
+def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
+    """As in a store whose schema has grown step by step."""
+    path = tmp_path / "s.db"
+    SQLiteStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        for table in ("impressions", "clicks", "events", "designs", "marks", "voids", "tallies"):
+            columns = old.execute(f"SELECT name, type FROM pragma_table_info('{table}') ORDER BY cid DESC").fetchall()
+            indexes = old.execute(f"SELECT name FROM pragma_index_list('{table}') WHERE [unique]").fetchall()
+            keys = {
+                tuple(row[0] for row in old.execute(f"SELECT name FROM pragma_index_info('{name}')"))
+                for (name,) in indexes
+            }
+            old.execute(f"DROP TABLE {table}")
+            kinds = [f"{name} {'INTEGER PRIMARY KEY' if name == 'id' else kind}" for name, kind in columns]
+            kinds += [f"UNIQUE ({', '.join(one)})" for one in keys]
+            old.execute(f"CREATE TABLE {table} ({', '.join(kinds)})")
+    with contextlib.closing(SQLiteStore(path)) as store:
+        store.put(impression(1))
+        store.put(Click(key(1), 1, "x", False, time=9, marks=(3,)))
+        store.put(Event(key(1), 1, "x", "order", "1", 7, 6, 5))
+        store.put(Void(key(2), 1, "why", 2)).result()
+        store.tally(1, "seen", 2)
+        store.flush()
+        assert [(row.key, row.unit) for row in store.rows(ImpressionRow, 1, 0)] == [(key(1), 1)]
+        assert [row[1:] for row in store.rows(ClickRow, 1, 0)] == [(key(1), "x", 0, 9)]
+        assert [row[1:] for row in store.rows(EventRow, 1, 0)] == [(key(1), "x", "order", 7, 6)]
+        assert [row.reason for row in store.rows(VoidRow, 1, 0)] == ["why"]
+        assert [row.kind for row in store.rows(MarkRow, 1, 0)] == [3]
+        assert store.tallies(1) == {"seen": 2}
 
 
 def test_a_store_of_before_the_first_release_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -178,7 +211,7 @@ def test_reading_from_many_threads_needs_few_connections(tmp_path: Path) -> None
             thread.start()
             thread.join()
         assert [one is not None for one in found] == [True] * 30
-        assert len(store._idle) == 1
+        assert len(store._file._idle) == 1
 
 
 @pytest.mark.parametrize("name", ["read_timeout", "write_timeout"])

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from live_server import command, start
 from ranktrial.cli import app
-from ranktrial.store.base import Click, Event, StoreDamaged, StoreError
+from ranktrial.store.base import Click, Event, ImpressionRow, StoreDamaged, StoreError
 from ranktrial.store.sqlite import SQLiteStore
 from ranktrial.store.sqlite_backup import Copied, backup, restore
 from ranktrial.trial import Trial
@@ -45,7 +45,7 @@ def test_a_backup_is_a_store_that_only_its_owner_reads(tmp_path: Path) -> None:
     assert names(tmp_path) == {"s.db", "copy.db"}
     assert copy.stat().st_mode & 0o777 == 0o600
     with contextlib.closing(SQLiteStore(copy)) as store:
-        assert [row.key for row in store.impressions(1, 0)] == [key(number) for number in range(30)]
+        assert [row.key for row in store.rows(ImpressionRow, 1, 0)] == [key(number) for number in range(30)]
     with pytest.raises(StoreError, match=r"copy\.db exists: a backup is written over nothing"):
         backup(path, copy)
 
@@ -73,7 +73,7 @@ def test_a_backup_while_rows_are_written_holds_all_that_was_acknowledged_before(
         finally:
             end.set()
             writer.join()
-        assert len(list(store.impressions(1, 0))) == acknowledged
+        assert len(list(store.rows(ImpressionRow, 1, 0))) == acknowledged
 
 
 def test_a_trial_goes_on_from_a_backup(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(tmp_path: Path) -> Non
     assert names(tmp_path) == there
     with pytest.raises(StoreError, match="exists"):
         restore(path, path)
-    assert len(list(SQLiteStore(path).impressions(1, 0))) == 30
+    assert len(list(SQLiteStore(path).rows(ImpressionRow, 1, 0))) == 30
 
 
 def test_a_damaged_store_is_replaced_and_kept(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_damaged_store_is_replaced_and_kept(tmp_path: Path) -> None:
     assert before is not None
     assert before.read_bytes() == broken
     with contextlib.closing(SQLiteStore(path)) as store:
-        assert len(list(store.impressions(1, 0))) == 30
+        assert len(list(store.rows(ImpressionRow, 1, 0))) == 30
 
 
 def test_a_log_of_another_file_is_not_taken_for_that_of_a_restored_one(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from ranktrial.store.base import Nothing
-from ranktrial.store.stored import DONE, Stored
+from ranktrial.store.stored import DONE, Phase, Stored
+from store.kinds import begin_writing, failure
 
 
 def test_the_life_of_a_row() -> None:
@@ -17,22 +18,22 @@ def test_the_life_of_a_row() -> None:
     assert not row.done()
     with pytest.raises(TimeoutError):
         row.result(0)
-    assert Stored.start_all([row]) == [row]
-    assert row.running()
-    assert Stored.start_all([row]) == []
+    begin_writing(row)
+    assert row.stage is Phase.RUNNING
     assert not row.cancel()
     assert row.unwanted
     Stored.finish_all([row])
-    assert (row.done(), row.failed, row.exception(0)) == (True, False, None)
+    assert (row.done(), row.failed, failure(row, 0)) == (True, False, None)
     Stored.finish_all([row], OSError("too late"))
-    assert row.exception(0) is None
-    assert DONE.exception(0) is None
+    assert failure(row, 0) is None
+    assert failure(DONE, 0) is None
 
 
 def test_a_row_that_is_taken_back_is_not_written() -> None:
     row = Stored()
     assert row.cancel()
-    assert Stored.start_all([row]) == []
+    begin_writing(row)
+    assert row.done()
     Stored.finish_all([row])
     assert (row.failed, row.unwanted) == (True, False)
     with pytest.raises(CancelledError):
@@ -42,10 +43,10 @@ def test_a_row_that_is_taken_back_is_not_written() -> None:
 @pytest.mark.parametrize("problem", [None, OSError("no disk")])
 def test_all_threads_that_wait_are_woken(problem: OSError | None) -> None:
     row, told = Stored(), list[BaseException | None]()
-    threads = [threading.Thread(target=lambda: told.append(row.exception(60))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: told.append(failure(row))) for _ in range(4)]
     for thread in threads:
         thread.start()
-    Stored.start_all([row])
+    begin_writing(row)
     Stored.finish_all([row], problem)
     for thread in threads:
         thread.join()
@@ -59,7 +60,7 @@ def test_rows_that_are_done_together_wake_a_loop_once() -> None:
         await asyncio.sleep(0)
         calls, call_soon = [], loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *call: calls.append(call) or call_soon(*call)  # type: ignore
-        Stored.start_all(rows)
+        begin_writing(*rows)
         await asyncio.to_thread(Stored.finish_all, rows)
         await asyncio.gather(*waiting)
         return sum("settle" in call[0].__name__ for call in calls)
@@ -74,7 +75,7 @@ def test_who_gives_up_on_a_loop_leaves_the_row_to_others() -> None:
             await row.on_disk(0)
         other = asyncio.create_task(row.on_disk(60))
         await asyncio.sleep(0)
-        assert Stored.start_all([row]) == [row]
+        begin_writing(row)
         Stored.finish_all([row])
         await other
         await row.on_disk(0)
@@ -86,7 +87,7 @@ def test_why_a_row_failed_is_raised_on_a_loop() -> None:
     async def run(row: Stored) -> None:
         waiting = asyncio.create_task(row.on_disk(60))
         await asyncio.sleep(0)
-        Stored.start_all([row])
+        begin_writing(row)
         Stored.finish_all([row], OSError("no disk"))
         await waiting
 
@@ -103,6 +104,6 @@ def test_a_loop_that_is_closed_harms_nobody() -> None:
         asking.cancel()
 
     asyncio.run(give_up())
-    Stored.start_all([row])
+    begin_writing(row)
     Stored.finish_all([row])
-    assert row.exception(0) is None
+    assert failure(row, 0) is None

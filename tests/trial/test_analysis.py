@@ -120,7 +120,7 @@ def test_delta_and_theta_are_inside_their_intervals(tmp_path: Path, seed: int) -
         for part in range(5):
             WORLD.run(trial, 600, seed=100 * seed + part, start=600 * part)
             trial.watcher.step()
-        assert [bias.impressions for bias in trial.store.biases(1)] == [0, 500, 2000]
+        assert [bias.impressions for bias in trial.store.biases.of(1)] == [0, 500, 2000]
         report = trial.report()
     assert report.impressions == 3000
     low, high = report.interval

@@ -24,7 +24,7 @@ def test_refits_on_schedule_and_tells_other_processes(tmp_path: Path) -> None:
         assert not other.state.policy.bias.fitted
         other.watcher.step()
         assert other.state.policy.bias == one.state.policy.bias
-        assert len(other.store.biases(1)) == 2  # the other did not fit it again
+        assert len(other.store.biases.of(1)) == 2  # the other did not fit it again
         shown = one.rank("q0", WORLD.a["q0"], WORLD.b["q0"], unit="new", wait=True)
         assert shown.fallback is None
         one.store.flush()

@@ -9,6 +9,7 @@ import pytest
 from live_server import A, B
 from ranktrial.analysis.analyse import analyse
 from ranktrial.config import TrialConfig
+from ranktrial.store.base import ImpressionRow
 from ranktrial.trial import Trial, VersionConflict
 from store.kinds import Kind
 
@@ -68,7 +69,7 @@ def test_without_declared_covariates_nothing_is_stored(tmp_path: Path) -> None:
     with Trial.create(tmp_path / "t.db", **OPTIONS) as trial:
         trial.rank("q", A, B, unit="v", wait=True, covariates={"age": 3})
         assert trial.log().covariate_names == ()
-        assert [row.covariates for row in trial.store.impressions(1, 0)] == [None]
+        assert [row.covariates for row in trial.store.rows(ImpressionRow, 1, 0)] == [None]
         assert trial.report().tallies == {"searches without a covariate: what is given is not declared": 1}
 
 

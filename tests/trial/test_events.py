@@ -11,6 +11,7 @@ import pytest
 from clocks import DAY, Clock
 from live_server import A, B
 from ranktrial.metrics import Carts, Events, Orders, Revenue
+from ranktrial.store.base import EventRow
 from ranktrial.trial import ClickOutcome, Trial
 from store.kinds import Kind
 
@@ -25,7 +26,7 @@ def shop(path: Path | Any, clock: Clock | None = None, **options: Any) -> Trial:
 
 def rows(trial: Trial) -> list[tuple[str, str, int]]:
     trial.store.flush()
-    return [(row.document, row.action, row.amount) for row in trial.store.events(trial.state.version.id, 0)]
+    return [(row.document, row.action, row.amount) for row in trial.store.rows(EventRow, trial.state.version.id, 0)]
 
 
 def test_values_are_kept_exactly_and_each_event_once(kind: Kind) -> None:

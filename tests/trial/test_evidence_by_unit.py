@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis.guardrails.status import Guardrail
+from ranktrial.store.base import MarkRow
 from ranktrial.store.marks import Mark, mark
 from ranktrial.store.protocols import Store
 from ranktrial.trial import Shown, Trial
@@ -133,7 +134,7 @@ def test_marks_are_kept_once(trial: Trial) -> None:
             trial.click(shown.id, shown.ranking[0], position=1, public=public)
             trial.seen(shown.id, shown.ranking, public=public)
     trial.store.flush()
-    found = [row.kind for row in trial.store.marks(1, 0)]
+    found = [row.kind for row in trial.store.rows(MarkRow, 1, 0)]
     expected = {mark(Mark.AT_RANK, True), mark(Mark.SEEN, True), mark(Mark.AGAIN, True), mark(Mark.AGAIN, False)}
     assert sorted(found) == sorted(expected)
     marked = trial.log().marked

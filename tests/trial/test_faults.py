@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from ranktrial.store import SQLiteStore
-from ranktrial.store.base import Impression, Row, StoreUnavailable
-from ranktrial.store.stored import Stored
+from ranktrial.store.base import Impression, ImpressionRow, Row, StoreUnavailable
+from ranktrial.store.stored import Phase, Stored
 from ranktrial.trial import ClickOutcome, Trial, showing
+from store.kinds import failure
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -71,7 +72,7 @@ def test_a_stalled_store(trial: Trial, path: Path) -> None:
 def test_a_retry_before_the_void_is_stored_is_void_too(trial: Trial, path: Path) -> None:
     other = lock(path)
     shown = trial.rank("q", A, B, unit="u")
-    while not shown.stored.running():  # too late to be taken back
+    while shown.stored.stage is not Phase.RUNNING:  # too late to be taken back
         assert not shown.stored.done()
         threading.Event().wait(0.001)
     trial.fall_back(shown, A)
@@ -89,7 +90,7 @@ def test_a_retry_that_takes_too_long_leaves_what_was_shown_alone(trial: Trial, p
     trial.showing.impressions._recent.clear()  # as after a restart
     other = lock(path)
     again = trial.rank("q", A, B, unit="good", look=False)
-    while not again.stored.running():
+    while again.stored.stage is not Phase.RUNNING:
         assert not again.stored.done()
         threading.Event().wait(0.001)
     assert trial.fall_back(again, A).ranking == A
@@ -140,20 +141,20 @@ def test_a_full_disk(trial: Trial, path: Path, monkeypatch: pytest.MonkeyPatch) 
     store = trial.store
     assert isinstance(store, SQLiteStore)
     pages = sqlite3.connect(path).execute("PRAGMA page_count").fetchone()[0]
-    connect = store._connect
+    connect = store._file.connect
 
     def tiny(timeout: float) -> sqlite3.Connection:
         connection = connect(timeout)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
-    monkeypatch.setattr(store, "_connect", tiny)
-    store.put(Bad()).exception(60)  # makes the writer connect anew
+    monkeypatch.setattr(store._file, "connect", tiny)
+    failure(store.put(Bad()))  # makes the writer connect anew
     long = ["x" * 900 + str(i) for i in range(30)]
     shown = [trial.rank(f"q{i}", long, long[::-1], unit="u", wait=True) for i in range(10)]
     assert {(s.fallback, s.ranking == long) for s in shown} >= {("the disk is full", True)}
     monkeypatch.undo()
-    store.put(Bad()).exception(60)
+    failure(store.put(Bad()))
     full = sum(s.fallback is not None for s in shown)
     report = trial.report()
     assert fallbacks(trial) == {"fallback: the disk is full": full}
@@ -173,12 +174,12 @@ class Bad(Impression[Any]):
 def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(trial: Trial, path: Path) -> None:
     store = trial.store
     assert isinstance(store, SQLiteStore)
-    store._write_timeout = 0.01
-    store.put(Bad()).exception(60)
+    store._file.write_timeout = 0.01
+    failure(store.put(Bad()))
     other = lock(path)
     shown = trial.rank("q", A, B, unit="u")
     assert shown.fallback is None
-    assert isinstance(shown.stored.exception(60), StoreUnavailable)
+    assert isinstance(failure(shown.stored), StoreUnavailable)
     unlock(other)
     assert trial.report().impressions == 1
     assert trial.rank("q", A, B, unit="u", wait=True).ranking == shown.ranking
@@ -188,14 +189,14 @@ def test_without_waiting_a_lost_impression_is_counted_and_a_retry_stores_it(tria
 def test_an_overloaded_store(trial: Trial, path: Path) -> None:
     store = trial.store
     assert isinstance(store, SQLiteStore)
-    store._writer._queue_size = 4
+    store._queue_size = 4
     other = lock(path)
     shown = [trial.rank("q", A, B, unit=f"u{i}") for i in range(12)]
     refused = [s for s in shown if s.fallback]
     assert {s.fallback for s in refused} == {"the store is overloaded"}
     assert all(s.ranking == A for s in refused)
     unlock(other)
-    store._writer._queue_size = 100
+    store._queue_size = 100
     store.flush()
     assert trial.report().impressions == 1 + len(shown) - len(refused)
     assert fallbacks(trial) == {"fallback: the store is overloaded": len(refused)}
@@ -247,7 +248,7 @@ def test_times_recover_after_a_clock_that_had_jumped_ahead_was_set_right(
             if number == 3:
                 monkeypatch.setattr(showing, "BEHIND", 0.0)  # a minute has passed
             assert trial.rank("q", A, B, unit=f"u{number}", wait=True).fallback is None
-        stored = sorted(row.time // 1_000_000 for row in trial.store.impressions(1, 0))
+        stored = sorted(row.time // 1_000_000 for row in trial.store.rows(ImpressionRow, 1, 0))
         assert stored == [2000, 2002, 2003, 9e8, 9e8]
         assert trial.report().tallies == {"clock went backwards": 2}
 

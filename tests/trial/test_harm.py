@@ -184,7 +184,7 @@ def test_all_guards_share_one_level(tmp_path: Path) -> None:
         with Trial.create(tmp_path / f"{i}.db", **options) as trial:
             visit(trial, options["clock"], 300, of_a=0.5, of_b=0.5)
             trial.store.tally(1, "fallback: the store is overloaded", 100)
-            analysis = trial.learning.analysed("trial", *trial.store.versions("trial")).analysis
+            analysis = trial.learning.analysed("trial", *trial.store.trials.versions("trial")).analysis
             number = ends(analysis)
             assert number == (expected or len(analysis.ladder.results) + 4)
             assert number * (1 - level_of_each(analysis)) / 2 == pytest.approx(0.03)
@@ -253,7 +253,7 @@ def test_futility_is_as_sure_as_a_guard_and_nothing_where_a_check_fails(tmp_path
     clock = Clock()
     with Trial.create(tmp_path / "t.db", guards={"futility": "stop"}, clock=clock, **OPTIONS) as trial:
         visit(trial, clock, 1_500, of_a=0.5, of_b=0.45)
-        found = settled(trial.learning.analysed("trial", *trial.store.versions("trial")).analysis, {})
+        found = settled(trial.learning.analysed("trial", *trial.store.trials.versions("trial")).analysis, {})
         high = found.decision.interval.high
         said = {}
         for level in (0.95, 0.999):

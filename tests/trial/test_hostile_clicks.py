@@ -11,7 +11,7 @@ import pytest
 from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.report.schema import Report
 from ranktrial.schema import LONGEST_TEXT
-from ranktrial.store.base import REFUSED
+from ranktrial.store.base import REFUSED, ClickRow
 from ranktrial.trial import ClickOutcome, Shown, Trial
 from ranktrial.trial.clicks import MOST_OTHERS
 from simulated_trial import Ticks, World
@@ -69,12 +69,12 @@ def test_what_one_id_can_make_a_store_grow_is_bounded(trial: Trial, tmp_path: Pa
     with Trial.create(tmp_path / "elsewhere.db", clock=Ticks(), **OPTIONS) as elsewhere:  # of the same secret
         shown = show(trial if known else elsewhere, "vandal")
     expected = {ClickOutcome.NOT_SHOWN if known else ClickOutcome.WAITING}
-    before = sum(1 for _ in trial.store.clicks(1, 0))
+    before = sum(1 for _ in trial.store.rows(ClickRow, 1, 0))
     for request in range(5):
         assert junk(trial, shown, 250, f"{request} {{}} ".ljust(LONGEST_TEXT - 10, "x")) == expected
         with Trial.open(trial.store, background=False, timeout=60.0, clock=Ticks()) as again:
             assert junk(again, shown, 250, f"{request} {{}}") == expected
-    assert sum(1 for _ in trial.store.clicks(1, 0)) == before + K + MOST_OTHERS
+    assert sum(1 for _ in trial.store.rows(ClickRow, 1, 0)) == before + K + MOST_OTHERS
     assert clicks_of(trial.report()).status == "pass"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ranktrial.store.base import ClickRow, EventRow
 from ranktrial.trial import Trial
 
 A = [f"a{i}" for i in range(6)]
@@ -58,8 +59,8 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> No
     with Trial.open(path, background=False, timeout=60) as trial:
         stored = trial.log()
         assert len(stored) >= len(acknowledged)
-        clicked = {(row.key, row.document) for row in trial.store.clicks(1, 0)}
-        ordered = {(row.key, row.document): row.amount for row in trial.store.events(1, 0)}
+        clicked = {(row.key, row.document) for row in trial.store.rows(ClickRow, 1, 0)}
+        ordered = {(row.key, row.document): row.amount for row in trial.store.rows(EventRow, 1, 0)}
         for user, id, document in acknowledged:
             again = trial.rank("q", A, B, unit=user)
             assert (again.id, again.fallback) == (id, None)

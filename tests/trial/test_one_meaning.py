@@ -127,8 +127,8 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
     with trial_of(tmp_path, LogOpt(schedule=(300,))) as trial:
         WORLD.run(trial, 600, seed=1)
         trial.watcher.step()
-        bias = trial.store.biases(1)[-1]
-        known = Known.from_bytes(trial.store.effects(bias.id))
+        bias = trial.store.biases.of(1)[-1]
+        known = Known.from_bytes(trial.store.biases.effects(bias.id))
         assert bias.fitted
         assert bias.relevance != 0.3
         assert bias.beliefs.plain == 0.25  # the readings agree, so half of what it began with
@@ -149,7 +149,7 @@ def test_beliefs_decide_what_is_shown(tmp_path: Path) -> None:
 
 def test_a_trial_that_has_begun_keeps_the_defaults_that_it_began_with(tmp_path: Path) -> None:
     with trial_of(tmp_path, LogOpt()) as trial:
-        (version,) = trial.store.versions(trial.name)
+        (version,) = trial.store.trials.versions(trial.name)
     told = json.loads(version.config)["method"]
     for option in ("bias", "relevance", "estimate", "loss", "keep", "floor", "holdback", "schedule"):
         assert f"{option}=" in told

@@ -17,6 +17,7 @@ from live_server import is_problem, rank, serving, start
 from ranktrial import tokens
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
+from ranktrial.store.base import ClickRow, ImpressionRow
 from ranktrial.trial import ClickOutcome, SeenOutcome, Trial
 from ranktrial.trial.supervisor import ChangeShare, Facts, due
 from simulated_trial import World
@@ -80,7 +81,11 @@ def test_everybody_else_sees_a_and_leaves_nothing_behind(tmp_path: Path) -> None
         assert trial.judge.remembers(shown.id)
         assert trial.rank("q", A, B, 3.5).fallback.startswith("bad input")  # type: ignore
         report = trial.report()
-        assert (report.impressions, list(trial.store.impressions(1, 0)), list(trial.store.clicks(1, 0))) == (0, [], [])
+        assert (
+            report.impressions,
+            list(trial.store.rows(ImpressionRow, 1, 0)),
+            list(trial.store.rows(ClickRow, 1, 0)),
+        ) == (0, [], [])
         assert report.tallies == {
             "searches outside the share": 123, "clicks outside the share": 1, "fallback: bad input": 1,
         }  # fmt: skip
@@ -219,10 +224,10 @@ def test_two_who_look_at_the_same_moment_change_it_once(tmp_path: Path) -> None:
         while trial.rank("q", A, B, f"{clock.now}", wait=True).fallback is not None:
             clock.now += 1
         clock.now += 100
-        version = trial.store.versions(trial.name)[-1]  # as both have read it
+        version = trial.store.trials.versions(trial.name)[-1]  # as both have read it
         trial.supervisor.step()
         trial.set_share(0.2, "too much for our servers")
-        trial.store.reconfigure(version, trial.name, version.config, None)
+        trial.store.trials.reconfigure(version, trial.name, version.config, None)
         trial.supervisor.step()
         assert (trial.config.share, len(trial.history())) == (0.2, 3)
         clock.now += 100 * DAY

@@ -17,6 +17,7 @@ from ranktrial.store.base import Impression, Row
 from ranktrial.store.stored import Stored
 from ranktrial.trial import Shown, Trial
 from ranktrial.trial.showing import Latest
+from store.kinds import begin_writing
 
 A = [f"a{i}" for i in range(6)]
 B = ["a1", "a0", "b2", "b3", "a4"]
@@ -50,7 +51,8 @@ def cancelled(stored: Stored) -> None:
 
 def failed(problem: Exception) -> Callable[[Stored], None]:
     def fail(stored: Stored) -> None:
-        Stored.finish_all(Stored.start_all([stored]), problem)
+        begin_writing(stored)
+        Stored.finish_all([stored], problem)
 
     return fail
 
@@ -85,7 +87,7 @@ def test_what_is_not_on_the_disk_is_not_shown(
 @pytest.mark.parametrize("rank", [in_a_thread, on_a_loop])
 def test_what_was_there_before_is_shown_instead(trial: Trial, tmp_path: Path, rank: Rank) -> None:
     before = [trial.rank("q", A, B, f"u{i}", wait=True) for i in range(20)]
-    trial.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
+    trial.store.biases.add(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
     with Trial.open(tmp_path / "t.db", background=False) as other:
         drawn = [other.rank("q", A, B, f"u{i}", look=False).ranking for i in range(20)]
         other.showing.impressions._recent.clear()

@@ -85,7 +85,7 @@ def test_ranks_of_slots_on_a_page(store: SQLiteStore) -> None:
 
 
 def test_a_damaged_design_shows_nothing(store: SQLiteStore) -> None:
-    store._execute("UPDATE designs SET weights = ? WHERE id = 2", (b"\0" * 8,))
+    store._file.execute("UPDATE designs SET weights = ? WHERE id = 2", (b"\0" * 8,))
     stored = StoredDesigns(store, K)
     number = stored.numbers(np.array([1, 2, 3, 99]))
     assert (stored.row_of(number, np.zeros(4, np.int64)) >= 0).tolist() == [True, False, True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from ranktrial.log.events import LoggedEvents
 from ranktrial.log.reader import LogReader
 from ranktrial.metrics import Abandonment, Carts, Metric, Orders, Reformulation, Revenue, TimeToFirstClick
 from ranktrial.store import sql
-from ranktrial.store.base import Event, Void
+from ranktrial.store.base import Event, EventRow, Void
 from ranktrial.store.protocols import Store
 from ranktrial.tokens import read_token
 from ranktrial.trial import Shown, Trial
@@ -148,8 +148,8 @@ def test_a_log_is_the_same_in_whatever_order_and_steps_it_was_read(
         contextlib.closing(KINDS["sqlite"](tmp_path).open()) as one,
         contextlib.closing(KINDS["sqlite"](make(tmp_path / "other")).open()) as other,
     ):
-        one.add_trial("trial", b"secret" * 6)
-        other.add_trial("trial", b"secret" * 6)
+        one.trials.add("trial", b"secret" * 6)
+        other.trials.add("trial", b"secret" * 6)
         with trial_on(one, clock) as first, trial_on(other, clock) as second:
             shown = [search(first, clock, number) for number in range(30)]
             rows: list[Any] = [impression._impression for impression in shown]
@@ -200,15 +200,22 @@ def test_a_window_that_closes_without_new_rows_makes_another_log(tmp_path: Path,
 def test_an_analysis_is_made_anew_when_a_window_closes(tmp_path: Path, clock: Clock) -> None:
     with contextlib.closing(KINDS["sqlite"](tmp_path).open()) as store, trial_on(store, clock) as trial:
         search(trial, clock, 0)
-        (version,) = store.versions(trial.name)
+        (version,) = store.trials.versions(trial.name)
         analysed = [trial.learning.analysed(trial.name, version) for _ in range(2)]
         clock.now += 3600
         analysed += [trial.learning.analysed(trial.name, version) for _ in range(2)]
         assert [one is other for one, other in pairwise(analysed)] == [True, False, True]
 
 
-def nothing(*_: object) -> NoReturn:
-    raise AssertionError
+def without_events(store: Store, patch: pytest.MonkeyPatch) -> None:
+    """Fail where events are read."""
+    blocks = store.blocks
+
+    def read(kind: Any, version: int, after: int) -> Any:
+        assert kind is not EventRow
+        return blocks(kind, version, after)
+
+    patch.setattr(store, "blocks", read)
 
 
 @pytest.mark.parametrize("metrics", [(), (Abandonment(),), (Reformulation(window="5min"),)])
@@ -219,7 +226,7 @@ def test_only_metrics_that_need_events_read_them(
         contextlib.closing(KINDS["sqlite"](tmp_path).open()) as store,
         trial_on(store, clock, metrics=metrics) as trial,
     ):
-        monkeypatch.setattr(store, "events", nothing)
+        without_events(store, monkeypatch)
         one = search(trial, clock, 0)
         trial.click(one.id, one.ranking[0])
         store.put(event(trial, one, one.ranking[0], "order", 5, 1.0, "1")).result()
@@ -237,7 +244,7 @@ def test_times_of_clicks_alone_need_no_events(tmp_path: Path, clock: Clock, monk
         contextlib.closing(KINDS["sqlite"](tmp_path).open()) as store,
         trial_on(store, clock, metrics=metrics) as trial,
     ):
-        monkeypatch.setattr(store, "events", nothing)
+        without_events(store, monkeypatch)
         assert trial.log().actions == ("click",)
 
 
@@ -249,7 +256,7 @@ def test_metrics_that_are_added_are_read_from_the_start(tmp_path: Path, clock: C
         assert trial.log().actions == ()
         for metrics in ((Carts(),), (Carts(), Orders())):
             trial_on(store, clock, metrics=metrics).close()
-            (version,) = store.versions(trial.name)
+            (version,) = store.trials.versions(trial.name)
             assert trial.learning.analysed(trial.name, version).log.actions == tuple(m.of_actions[0] for m in metrics)
             assert [row.action for row in told(trial.log(1))] == [m.of_actions[0] for m in metrics]
 

@@ -24,8 +24,8 @@ STEPS = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from ranktrial.store.postgres import PostgresStore
-from ranktrial.store.sqlite import SQLiteStore
+from ranktrial.store.postgres.database import PostgresDatabase
+from ranktrial.store.sqlite_database import SQLiteDatabase
 from ranktrial.trial import Trial, Webhook
 from store.kinds import KINDS
 
@@ -47,7 +47,7 @@ def deadly(function):
         return result
     return call
 
-for owner, name in ((SQLiteStore, "_execute"), (PostgresStore, "_execute"), (Webhook, "send")):
+for owner, name in ((SQLiteDatabase, "execute"), (PostgresDatabase, "execute"), (Webhook, "send")):
     setattr(owner, name, deadly(getattr(owner, name)))
 
 def live(name, start, operator):
@@ -194,7 +194,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_done_twice(tmp_path: P
         assert steps >= 20
         with contextlib.closing(place.open()) as store:
             for name in ("whole", *(f"killed {step}" for step in range(1, steps + 1))):
-                history = [(row.what, row.detail) for row in store.history(name)]
+                history = [(row.what, row.detail) for row in store.trials.history(name)]
                 found = [one for one in history if one[0] != "version"]
                 assert sorted(found) == sorted(done), name
                 # An operator may change the share after the other instance has served the winner.
@@ -223,7 +223,7 @@ def test_another_takes_over_when_the_one_that_leads_is_killed(tmp_path: Path, ki
             alive[process.stdout.readline().strip()] = process
 
         def holder() -> str:
-            return str(store._select("SELECT holder FROM leases")[0][0])  # type: ignore[attr-defined]
+            return str(store._database.select("SELECT holder FROM leases")[0][0])  # type: ignore[attr-defined]
 
         try:
             for _ in range(3):

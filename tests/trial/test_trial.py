@@ -17,6 +17,7 @@ from ranktrial.analysis import decide
 from ranktrial.methods import AB, Beliefs, LogOpt
 from ranktrial.store import SQLiteStore, StoreError
 from ranktrial.store.base import Nothing
+from ranktrial.store.stored import Phase
 from ranktrial.tokens import Token, version_of
 from ranktrial.trial import ClickOutcome, Shown, Trial
 
@@ -33,7 +34,7 @@ def trial(tmp_path: Path, clock: Clock) -> Iterator[Trial]:
 
 
 def reopened(trial: Trial, clock: Clock) -> Trial:
-    path = trial.store.path  # type: ignore[attr-defined]
+    path = trial.store._file.path  # type: ignore[attr-defined]
     trial.close()
     return Trial.open(path, **QUIET, clock=clock)
 
@@ -55,7 +56,9 @@ def test_a_retry_repeats_it_also_after_a_restart_and_a_new_design(trial: Trial, 
     shown = [trial.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
     assert [trial.rank("q", A, B, unit=f"u{i}").ranking for i in range(20)] == [s.ranking for s in shown]
     assert len({tuple(s.ranking) for s in shown}) > 1
-    trial.store.add_bias(trial.state.version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"), 1)
+    trial.store.biases.add(
+        trial.state.version.id, 9, Beliefs(np.array([1.0, 0.9, 0.8]), fitted=True, note="flatter"), 1
+    )
     with reopened(trial, clock) as later:
         clock.now += 20
         again = [later.rank("q", A, B, unit=f"u{i}", wait=True) for i in range(20)]
@@ -192,7 +195,7 @@ def test_a_stopped_trial_shows_a_and_still_counts_clicks(trial: Trial) -> None:
 
 
 def test_other_processes_notice_a_stop(trial: Trial, clock: Clock) -> None:
-    path = trial.store.path  # type: ignore[attr-defined]
+    path = trial.store._file.path  # type: ignore[attr-defined]
     with Trial.open(path, **QUIET, clock=clock) as other:
         trial.stop()
         assert not other.stopped
@@ -340,7 +343,7 @@ def test_an_unknown_option_is_refused_before_anything_is_written(tmp_path: Path,
     with contextlib.closing(SQLiteStore(tmp_path / "own.db")) as store:
         with pytest.raises(TypeError, match=option):
             Trial.create(store, **{"k": 3, option: "AB()"})  # type: ignore[arg-type]
-        assert store.trial_names() == []
+        assert store.trials.names() == []
 
 
 @pytest.mark.parametrize(
@@ -366,9 +369,9 @@ def test_a_store_given_to_several_trials_stays_open(tmp_path: Path) -> None:
         shown = one.rank("q", A, B, unit="u")
         version = version_of(shown.id)
         assert version is not None
-        assert store.trial_of_version(version) == "one"
+        assert store.trials.of_version(version) == "one"
         assert two.report().impressions == 0
-    assert store.trial_names() == ["one", "two"]
+    assert store.trials.names() == ["one", "two"]
     assert len(Trial.open(store, "one", **QUIET).log()) == 1
     store.close()
 
@@ -407,7 +410,7 @@ def test_without_a_unit_every_call_is_one_impression_also_without_looking(tmp_pa
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         first = trial.store.put(Nothing())
-        while not first.running():  # it waits for the lock, and all that come now go into the next commit
+        while first.stage is not Phase.RUNNING:  # it waits for the lock, and all that come now go into the next commit
             assert not first.done()
             threading.Event().wait(0.001)
         shown = [trial.rank("q", A, B, unit, look=False) for unit in ("u", *[None] * 20)]
@@ -431,7 +434,7 @@ def test_without_looking_the_store_tells_what_was_shown_before(tmp_path: Path) -
     with Trial.create(tmp_path / "t.db", method=LEAST, k=3, seed=5, **QUIET) as first:
         shown = [first.rank("q", A, B, unit=f"u{i}", wait=True, look=False) for i in range(30)]
         assert not any(one.stored.again for one in shown)
-        first.store.add_bias(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
+        first.store.biases.add(1, 1, Beliefs(np.array([1.0, 0.9, 0.1]), fitted=True), 1)
         with Trial.open(tmp_path / "t.db", **QUIET) as second:
             drawn = [second.rank("q", A, B, unit=f"u{i}", look=False) for i in range(30)]
             second.store.flush()

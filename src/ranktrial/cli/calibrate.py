@@ -45,9 +45,9 @@ def _discrepancies(place: str, *, running: bool) -> list[tuple[str, Discrepancy]
     """Discrepancies of all versions of a store's trials that have both estimates."""
     found = []
     with closing(open_store(place, must_exist=True)) as store:
-        for name in store.trial_names():
-            if store.trial(name).stopped or running:
-                for version in store.versions(name):
+        for name in store.trials.names():
+            if store.trials.find(name).stopped or running:
+                for version in store.trials.versions(name):
                     with Trial.open(store, name, version=version.number, background=False, compile=False) as trial:
                         one = trial.report().discrepancy
                     if one is not None:

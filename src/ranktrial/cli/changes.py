@@ -115,12 +115,12 @@ def erase_command(
     with closing(open_store(store, must_exist=True)) as place:
         if everything and name is None:
             raise ValueError("--everything needs the --name of the trial")
-        for one in place.trial_names() if name is None else [place.trial(name).name]:
+        for one in place.trials.names() if name is None else [place.trials.find(name).name]:
             if not everything:
                 with Trial(place, one, background=False) as trial:
                     erased[one] = trial.erase(reason, unit=unit, before=cut)
-            elif place.trial(one).stopped:
-                erased[one] = place.erase_trial(one)
+            elif place.trials.find(one).stopped:
+                erased[one] = place.eraser.erase_trial(one)
             else:
                 stop = f"POST /v1/trials/{one}/stop, or Trial.stop"
                 raise ValueError(f"trial {one!r} is running: stop it first ({stop})")

@@ -39,7 +39,7 @@ def create_command(
     """
     options = {} if config is None else read_options(config)
     with closing(open_store(store)) as place:
-        before = len(place.history(name)) if name in place.trial_names() else 0
+        before = len(place.trials.history(name)) if name in place.trials.names() else 0
         with Trial.create(place, name, new_version=new_version, background=False, compile=False, **options) as trial:
             told = {"trial": name, "version": trial.version, "config": json.loads(trial.config.to_store())}
             done = [str(entry) for entry in trial.history()[before:]]

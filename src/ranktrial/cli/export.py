@@ -26,7 +26,7 @@ def export_command(
     forgotten by the next one; every impression is there once.
     """
     with Trial.open(store, name, background=False) as trial, progress_bar(f"exporting {trial.name}") as progress:
-        total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.versions(trial.name))
+        total = sum(trial.store.count(one.id, 0).impressions for one in trial.store.trials.versions(trial.name))
         seen = 0
 
         def more(rows: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -24,7 +24,7 @@ from ranktrial.covariates import as_json, unpacked
 from ranktrial.formats.layout import DESIGNS, IMPRESSIONS, LogFolder, confine, literal, make_table, open_duckdb, quoted
 from ranktrial.log.designs import Design, sound_designs
 from ranktrial.metrics import CLICK
-from ranktrial.store.base import ConfigVersion
+from ranktrial.store.base import ClickRow, ConfigVersion, EventRow, ImpressionRow, LogRow, VoidRow
 from ranktrial.store.protocols import Store
 from ranktrial.trial.history import excluded_units
 
@@ -83,12 +83,12 @@ def export(
         if known != trial:
             raise ValueError(f"{folder} holds the log of trial {known!r}, not of {trial!r}: give each trial a folder")
         now = round(clock() * 1e6)
-        for version in store.versions(trial):
+        for version in store.trials.versions(trial):
             with _NewRows(place, version, state) as stage:
                 stage.position["read_at"] = now
                 stage.read(store, progress)
                 done += stage.write()
-        gone = sum(row.impressions for row in store.erasures(trial) if row.earlier_than is None)
+        gone = sum(row.impressions for row in store.eraser.erasures(trial) if row.earlier_than is None)
         done += Exported(erased=gone - state.setdefault("erased", 0 if state["runs"] else gone))
         state["excluded"] = sorted(excluded_units(store, trial))
         state["runs"] += 1
@@ -137,15 +137,15 @@ class _NewRows:
             table = f"read_parquet({quoted(literal(waiting))})"
             self.db.execute(f"INSERT INTO clicks SELECT impression, document FROM {table} WHERE document IS NOT NULL")
             self.db.execute(f"INSERT INTO voids SELECT impression FROM {table} WHERE document IS NULL")
-        for clicks in self._new("click", store.clicks):
+        for clicks in self._new("click", ClickRow, store):
             in_time = [row for row in clicks if not row.late]
             self._add("clicks", impression=_ids(in_time), document=[row.document for row in in_time])
             self._add_events([(row.key, row.document, CLICK, 0, row.time) for row in in_time if row.time])
-        for events in self._new("event", store.events):
+        for events in self._new("event", EventRow, store):
             self._add_events([row[1:] for row in events])
-        for voids in self._new("void", store.voids):
+        for voids in self._new("void", VoidRow, store):
             self._add("voids", impression=_ids(voids))
-        for rows in self._new("impression", store.impressions):
+        for rows in self._new("impression", ImpressionRow, store):
             columns = {name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")}
             if self.segments:
                 columns["segment"] = [self.told(row.segment) for row in rows]
@@ -157,9 +157,9 @@ class _NewRows:
             if progress is not None:
                 progress(len(rows))
 
-    def _new(self, what: str, stored: Callable[[int, int], Iterable[Any]]) -> Iterator[list[Any]]:
+    def _new(self, what: str, kind: type[LogRow], store: Store) -> Iterator[list[LogRow]]:
         """Rows of the store since the last run, in blocks."""
-        rows = iter(stored(self.version.id, self.position[what]))
+        rows = iter(store.rows(kind, self.version.id, self.position[what]))
         while block := list(islice(rows, BLOCK)):
             self.position[what] = block[-1].id
             yield block

@@ -192,7 +192,7 @@ class Reporter:
         if self._store is None:
             self._store = open_store(self._place, must_exist=True, upgrade=False)
             self._learning = Learning(self._store, time.time)
-        self._store.trial(trial)  # raises where it is not there
+        self._store.trials.find(trial)  # raises where it is not there
         made: Report | None = getattr(self._learning, what)(trial, **options)
         return made
 

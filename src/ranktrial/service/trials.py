@@ -102,7 +102,7 @@ class Trials:
 
     def _reopen(self, name: str) -> Trial:
         """Open a trial as the store has it now. What still uses the old object may go on: rows go to the same store."""
-        versions = self.store.versions(name)
+        versions = self.store.trials.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
         old, new = self.opened.get(name), self._opened_anew(name)
@@ -140,7 +140,7 @@ class Trials:
         name = self._name_of.get(version)
         if name is not None:
             return self.opened[name]
-        name = self.store.trial_of_version(version)
+        name = self.store.trials.of_version(version)
         if name is None:
             return None
         with self._lock:
@@ -150,12 +150,12 @@ class Trials:
         """Take over versions that other processes made, let go of trials that they erased, and open all that run, which are
         looked after while they are open.
         """
-        for name in self.store.trial_names():
+        for name in self.store.trials.names():
             if name not in self.opened and self._needs_care(name):
                 with contextlib.suppress(Refusal):  # it has no version yet
                     self.open(name)
         for name, trial in list(self.opened.items()):
-            versions = self.store.versions(name)
+            versions = self.store.trials.versions(name)
             if not versions:
                 self._let_go(name)
             elif current_version(versions).id != trial.state.version.id:
@@ -166,7 +166,7 @@ class Trials:
         """True for a trial that runs, and for one that is stopped, if there is something left to tell about it."""
         if name in self._settled:
             return False
-        if not self.store.trial(name).stopped or (self._webhooks and unsettled(self.store, name, time.time())):
+        if not self.store.trials.find(name).stopped or (self._webhooks and unsettled(self.store, name, time.time())):
             return True
         self._settled.add(name)
         return False
@@ -183,17 +183,17 @@ class Trials:
     def erase(self, name: str) -> Erased:
         """Erase a trial that is stopped, with all that is stored of it."""
         with self._lock:
-            if not self.open(name).store.trial(name).stopped:
+            if not self.open(name).store.trials.find(name).stopped:
                 raise Refusal(409, f"trial {name!r} is running: stop it first")
             self.store.flush(60.0)
-            erased = self.store.erase_trial(name)
+            erased = self.store.eraser.erase_trial(name)
             self._let_go(name)
         return erased
 
     def create(self, name: str, config: TrialConfig, who: str, *, new_version: bool) -> tuple[TrialInfo, bool]:
         """The trial in this configuration, and whether a version was made for it; ``who`` is for its history."""
         with self._lock:
-            before = self.store.versions(name)
+            before = self.store.trials.versions(name)
             asked = {option: getattr(config, option) for option in config.model_fields_set}
             try:
                 Trial.create(
@@ -201,20 +201,20 @@ class Trials:
                 ).close()
             except VersionConflict as conflict:
                 raise _refused(conflict, name) from conflict
-            after = self.store.versions(name)
+            after = self.store.trials.versions(name)
             if after != before:
                 self._reopen(name)
         return self.info(name), len(after) > len(before)
 
     def info(self, name: str) -> TrialInfo:
         """One trial as it is now."""
-        now, row = current_version(self.store.versions(name)), self.store.trial(name)
+        now, row = current_version(self.store.trials.versions(name)), self.store.trials.find(name)
         config = TrialConfig.stored(now.config)
         return TrialInfo(name=name, version=now.number, config=config, stopped=row.stopped, shows=row.shows)
 
     def all(self) -> TrialList:
         """All trials as they are now."""
-        names = [name for name in self.store.trial_names() if self.store.versions(name)]
+        names = [name for name in self.store.trials.names() if self.store.trials.versions(name)]
         return TrialList(trials=[self.info(name) for name in names])
 
     async def report(self, name: str, version: int | None = None) -> Report:
@@ -230,7 +230,7 @@ class Trials:
 
     def _check_version(self, name: str, version: int) -> None:
         try:
-            pick_version(self.store.versions(name), version, name)
+            pick_version(self.store.trials.versions(name), version, name)
         except StoreError as problem:
             raise Refusal(404, str(problem)) from problem
 

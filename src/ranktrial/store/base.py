@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ranktrial.methods import Beliefs
+from ranktrial.store.marks import Mark, mark
 
 log = logging.getLogger("ranktrial.trial")
 ALL_TRIALS = 0  # instead of a version: what cannot be told apart
@@ -112,6 +113,11 @@ class Click(NamedTuple):
     public: bool = False
     time: int = 0
 
+    @property
+    def again(self) -> int:
+        """The mark of its impression where it was there before."""
+        return mark(Mark.AGAIN, self.public)
+
 
 class Event(NamedTuple):
     """An event with a value, such as an order, on a document of the impression with this key.
@@ -131,6 +137,11 @@ class Event(NamedTuple):
     time: int
     second: int
     public: bool = False
+
+    @property
+    def limit(self) -> int | None:
+        """The number of events of its impression up to which it is kept."""
+        return MOST_PUBLIC if self.public else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ranktrial.store.base import StoreError
 from ranktrial.store.migrations import check_known
-from ranktrial.store.sqlite import MIGRATIONS, SQLiteSchema
+from ranktrial.store.sqlite_database import MIGRATIONS, SQLiteSchema
 from ranktrial.store.sqlite_file import beside, copy, damaged, explained, synced
 
 SHARED_LOCK = 0x40000002, 510  # the bytes of a file that every connection of SQLite locks: first, and how many

@@ -4,95 +4,101 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ranktrial.store.base import (
-    Marked,
-    Nothing,
-    Overloaded,
-    Row,
-    StoredClicks,
-    StoreError,
-    StoreUnavailable,
-    Void,
-    log,
-)
-from ranktrial.store.stored import Stored
+from ranktrial.store.base import Marked, Nothing, Overloaded, Row, StoredClicks, StoreError, StoreUnavailable, Void, log
+from ranktrial.store.database import Database
+from ranktrial.store.stored import Phase, Stored
 
 IDLE = 1.0  # seconds
 Tallies = Counter[tuple[int, str]]  # by version and name
-Transaction = Callable[[list[Stored], Tallies, Callable[[], None]], None]
 
 
-class Writer:
-    """The queue of rows and tallies, and the thread that writes them. ``Store`` describes what the methods do.
+class Writer(ABC):
+    """The queue of rows and tallies, and the thread that writes them.
 
     Args:
-        place: Where the store is, for messages.
-        transaction: Writes rows and tallies in one transaction, on the writing thread. Once it has what it must wait for, such
-            as a lock, it may call the function that it is given last: that adds the rows and tallies that have come meanwhile.
-            It raises StoreUnavailable where the store is the matter; whatever else it raises is taken for the fault of a row,
-            and each is tried alone.
-        look_after: Called about once a second while there is nothing to write, on the writing thread.
-        hang_up: Called on the writing thread at the end.
+        database: Where they are written to.
         queue_size: Rows that may wait.
+
+    Attributes:
+        place: Where the store is, without a password.
+        waiting: Rows that wait to be written.
     """
 
-    def __init__(
-        self,
-        place: str,
-        transaction: Transaction,
-        look_after: Callable[[], None],
-        hang_up: Callable[[], None],
-        queue_size: int,
-    ) -> None:
-        self._place, self._transaction = place, transaction
-        self._look_after, self._hang_up = look_after, hang_up
+    def __init__(self, database: Database, queue_size: int) -> None:
+        self.place, self._database, self._queue_size = database.place, database, queue_size
+        self.waiting = 0
         self._queue: list[Stored] = []
-        self._queue_size, self.waiting = queue_size, 0
         self._tally: Tallies = Counter()
-        self.closed = False
+        self._closed = False
         self._changed = threading.Condition(threading.Lock())  # holds for all of these
         self._thread = threading.Thread(target=self._write_forever, name="ranktrial-writer", daemon=True)
         self._thread.start()
 
+    @abstractmethod
+    def _transaction(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
+        """Write rows and tallies in one transaction, on the writing thread.
+
+        Once it has what it must wait for, such as a lock, it may call ``take_more``, which adds the rows and tallies that have
+        come meanwhile. It raises StoreUnavailable where the store is the matter; whatever else it raises is taken for the
+        fault of a row, and each is tried alone.
+        """
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """Let go of what the writing thread has opened, on that thread."""
+
+    def _look_after(self) -> None:  # noqa: B027 (most have nothing to look after)
+        """Called about once a second while there is nothing to write, on the writing thread."""
+
     def put(self, row: Row) -> Stored:
-        stored, size = Stored(row), len(row.clicks) if isinstance(row, StoredClicks) else 1
+        size = len(row.clicks) if isinstance(row, StoredClicks) else 1
+        stored = Stored(row)
         with self._changed:
-            if self.closed:
-                raise StoreError(f"{self._place} is closed")
+            if self._closed:
+                raise StoreError(f"{self.place} is closed")
+            if (over := self._database.over) is not None:
+                raise type(over)(str(over))
             # Taking something back must always be possible.
             if self.waiting and self.waiting + size > self._queue_size and not isinstance(row, Void):
-                raise Overloaded(f"{self.waiting} rows wait to be written to {self._place}")
+                raise Overloaded(f"{self.waiting} rows wait to be written to {self.place}")
             self.waiting += size
             self._queue.append(stored)
             self._changed.notify()
         return stored
 
-    def tally(self, version: int, name: str, count: int, soon: bool) -> None:
+    def flush(self, timeout: float | None = None) -> None:
+        self.put(Nothing()).result(timeout)
+
+    def tally(self, version: int, name: str, count: int = 1, *, soon: bool = True) -> None:
         with self._changed:
             self._tally[version, name] += count
         if soon and not self._queue:  # otherwise the next commit takes it along
             with contextlib.suppress(StoreError):
                 self.put(Nothing())
 
-    def tallied(self, version: int) -> Counter[str]:
-        """Counters of a version that are not written yet."""
-        with self._changed:
-            return Counter({name: count for (of, name), count in self._tally.items() if of == version})
-
     def close(self) -> None:
         with self._changed:
-            self.closed = True
+            self._closed = True
             self._changed.notify()
         self._thread.join()
 
     def _write_forever(self) -> None:
-        more = True
-        while more:
-            more = self._wait_for_rows()
+        last = False
+        while not last:
+            with self._changed:
+                idle = not (self._queue or self._closed or self._changed.wait(IDLE))
+                last = self._closed and not idle  # what waits now is the last that ever will
+            if idle:
+                try:
+                    self._look_after()
+                except Exception:  # this thread must go on
+                    log.exception("a store could not be looked after")
+                continue
             rows: list[Stored] = []
             tallied: Tallies = Counter()
             self._take(rows, tallied)
@@ -102,23 +108,16 @@ class Writer:
                 self._fail(rows, problem)
         self._hang_up()
 
-    def _wait_for_rows(self) -> bool:
-        """Wait until there is something to write; False when what waits now is the last that ever will."""
-        while True:
-            with self._changed:
-                if self._queue or self.closed or self._changed.wait(IDLE):
-                    return not self.closed
-            try:
-                self._look_after()
-            except Exception:  # this thread must go on
-                log.exception("a store could not be looked after")
-
     def _take(self, rows: list[Stored], tallied: Tallies) -> None:
         """Add the rows that wait, except those that were taken back, and the tallies so far."""
         with self._changed:
             taken, self._queue, self.waiting = self._queue, [], 0
             more, self._tally = self._tally, Counter()
-        rows += Stored.start_all(taken)
+        with Stored.lock:
+            for stored in taken:
+                if stored.stage is Phase.WAITING:
+                    stored.stage = Phase.RUNNING
+                    rows.append(stored)
         tallied.update(more)
 
     def _commit(self, rows: list[Stored], tallied: Tallies) -> None:
@@ -131,7 +130,7 @@ class Writer:
                 raise
             for stored in rows:  # one bad row must not take the others with it
                 try:
-                    self._transaction([stored], Counter(), _no_more)
+                    self._transaction([stored], Counter(), lambda: None)
                     Stored.finish_all((stored,))
                 except Exception as own:
                     self._fail((stored,), own)
@@ -144,7 +143,3 @@ class Writer:
                 if not isinstance(stored.row, Nothing | Marked):  # marks are no part of the log
                     self._tally[stored.row.version, "failed writes"] += 1
         Stored.finish_all(rows, problem)
-
-
-def _no_more() -> None:
-    """Adds no rows."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from ranktrial.config import TrialConfig
 from ranktrial.covariates import packed
 from ranktrial.segments import OTHER, Traffic
+from ranktrial.store.base import ImpressionRow
 from ranktrial.store.protocols import Store
 from ranktrial.store.tallies import COVARIATES, SEGMENT
 
@@ -37,7 +38,9 @@ class Attributes:
         if not self._segments.by_traffic:
             return None
         traffic, last = Traffic(), self._store.count(self._version, 0).last
-        asked = Counter(row.design for row in self._store.impressions(self._version, max(last - LATEST_SEARCHES, 0)))
+        asked = Counter(
+            row.design for row in self._store.rows(ImpressionRow, self._version, max(last - LATEST_SEARCHES, 0))
+        )
         traffic.add((design.query, asked[design.id]) for design in self._store.designs(list(asked)))
         return traffic
 

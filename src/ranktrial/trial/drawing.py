@@ -136,7 +136,7 @@ def draw(search: Search, policy: Policy, make: Maker = make_design) -> Drawn:
     query, a, b, unit, segment = search
     beliefs = policy.bias.beliefs
     if beliefs.attribute:
-        beliefs = beliefs.by_segment[policy.segments.level(beliefs.attribute, segment)]
+        beliefs = beliefs.by_segment[policy.segments.levels(beliefs.attribute, segment)]
     design = make(query, a, b, policy.method, beliefs, policy.bias.id, policy.known)
     return Drawn(design, design.row(tokens.draw(policy.secret, policy.version, unit, query)))
 

@@ -40,7 +40,7 @@ def new_entry(clock: Callable[[], float], what: str, *, who: str | None = None, 
 
 def history_of(store: Store, trial: str) -> list[HistoryEntry]:
     """All entries of a trial, in order of time."""
-    entries = [*map(entry_of, store.history(trial)), *map(_erased, store.erasures(trial))]
+    entries = [*map(entry_of, store.trials.history(trial)), *map(_erased, store.eraser.erasures(trial))]
     return sorted(entries, key=lambda entry: entry.time)
 
 
@@ -62,5 +62,5 @@ def _erased(row: ErasureRow) -> HistoryEntry:
 
 def excluded_units(store: Store, trial: str) -> frozenset[int]:
     """Numbers of the units that are excluded now."""
-    last = {row.unit: row.what for row in store.history(trial) if row.unit is not None}
+    last = {row.unit: row.what for row in store.trials.history(trial) if row.unit is not None}
     return frozenset(unit for unit, what in last.items() if what == "excluded")

@@ -71,7 +71,7 @@ class Learning:
         checks.whole("query_units", query_units, 0)
         store = self._store
         store.flush(60.0)
-        versions = store.versions(trial)
+        versions = store.trials.versions(trial)
         wanted = pick_version(versions, version, trial)
         versions.sort(key=lambda one: (one.id == wanted.id, one.number))
         with self._lock:
@@ -81,7 +81,7 @@ class Learning:
                 trial,
                 {one: each.analysis for one, each in analysed.items()},
                 store.tallies(wanted.id) + store.tallies(ALL_TRIALS),
-                store.trial(trial).shows,
+                store.trials.find(trial).shows,
                 latencies,
                 analysed[wanted].whole,
                 history_of(store, trial),
@@ -92,7 +92,7 @@ class Learning:
     def learn(self, trial: str, version: int, at: int | None, who: str) -> None:
         """Refit position bias to what is stored, as due after ``at`` searches (now if None), and put it into the store."""
         store = self._store
-        one = pick_version(store.versions(trial), version, trial)
+        one = pick_version(store.trials.versions(trial), version, trial)
         config = TrialConfig.stored(one.config)
         before, method = latest_bias(store, one.id, config), config.comparison
         beliefs, known = before.beliefs, Known()
@@ -112,7 +112,7 @@ class Learning:
         detail = f"position bias of version {version} from {searches:,} searches"
         entry = new_entry(self._clock, "updated", who=who, detail=detail)
         at = searches if at is None else at
-        store.add_bias(one.id, at, beliefs, before.id, known.to_bytes(), (trial, entry))
+        store.biases.add(one.id, at, beliefs, before.id, known.to_bytes(), (trial, entry))
 
     def log(self, trial: str, version: ConfigVersion) -> Log:
         """Log of a version with all rows stored so far, in the order of time."""
@@ -141,7 +141,7 @@ class Learning:
         """The analysis of a version, ``whole`` with one of everything beside it where something was left out."""
         config = TrialConfig.stored(version.config)
         with self._lock:
-            log, biases = self.log(trial, version), self._store.biases(version.id)
+            log, biases = self.log(trial, version), self._store.biases.of(version.id)
             bias, excluded = biases[-1] if biases else None, excluded_units(self._store, trial)
             known = self._found.pop(version.id, None)
             stale = known is None or known.log is not log or (known.bias, known.excluded) != (bias, excluded)
@@ -161,7 +161,7 @@ class Learning:
 
     def _forget_erased(self, trial: str) -> None:
         """Keep nothing in memory that was erased from the store, by whichever process."""
-        erasures = self._store.erasures(trial)
+        erasures = self._store.eraser.erasures(trial)
         if self._erasures.setdefault(trial, erasures) != erasures:
             self._erasures[trial] = erasures
             self._readers.clear()

@@ -36,9 +36,9 @@ class TrialState:
 
     def __init__(self, store: Store, name: str | None, version: int | None) -> None:
         self._store = store
-        row = store.trial(name)
+        row = store.trials.find(name)
         self.name, self.secret, self.shows = row.name, row.secret, row.shows
-        self.version = pick_version(store.versions(self.name), version, self.name)
+        self.version = pick_version(store.trials.versions(self.name), version, self.name)
         self.configs: dict[int, TrialConfig] = {}
         self.read_configs()
         self._erasures: list[ErasureRow] = []
@@ -51,12 +51,12 @@ class TrialState:
 
     def read_configs(self) -> None:
         """Take over options that were changed in place, and versions that other processes made."""
-        self.configs.update({one.id: TrialConfig.stored(one.config) for one in self._store.versions(self.name)})
+        self.configs.update({one.id: TrialConfig.stored(one.config) for one in self._store.trials.versions(self.name)})
         self.config = self.configs[self.version.id]
 
     def read_erasures(self) -> bool:
         """Take over what was erased, by whichever process; True if there is something new."""
-        erasures = self._store.erasures(self.name)
+        erasures = self._store.eraser.erasures(self.name)
         changed = erasures != self._erasures
         if changed:
             self._erasures, self.seen = erasures, ImpressionCount(0, 0)
@@ -80,14 +80,14 @@ class TrialState:
 
 def latest_bias(store: Store, version: int, config: TrialConfig) -> Bias:
     """Position bias of a version; its first one is put into the store."""
-    if not (known := store.biases(version)):
-        store.add_bias(version, 0, config.first_beliefs, 0)
-        known = store.biases(version)
+    if not (known := store.biases.of(version)):
+        store.biases.add(version, 0, config.first_beliefs, 0)
+        known = store.biases.of(version)
     return known[-1]
 
 
 def _effects(store: Store, bias: Bias) -> Known:
-    return Known.from_bytes(store.effects(bias.id))
+    return Known.from_bytes(store.biases.effects(bias.id))
 
 
 def _cuts(erasures: Iterable[ErasureRow]) -> list[int]:

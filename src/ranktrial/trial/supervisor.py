@@ -149,7 +149,7 @@ class Supervisor:
     def step(self) -> None:
         """Do what is due, write down what there is to tell, and send what is to be sent. Raises what the store raises."""
         try:
-            version = pick_version(self._store.versions(self._trial), None, self._trial)
+            version = pick_version(self._store.trials.versions(self._trial), None, self._trial)
             config = TrialConfig.stored(version.config)
             busy = config.next_stage is not None or _watched(config)
             if (self._hooks or busy) and self._leads():  # a trial with nothing to look after costs no lease
@@ -198,7 +198,7 @@ class Supervisor:
         now, (last, following) = self._clock(), self._looks
         if not self._hooks and not _watched(config):
             return None
-        if last <= now < following or self._store.trial(self._trial).stopped:
+        if last <= now < following or self._store.trials.find(self._trial).stopped:
             return None
         start = time.perf_counter()
         report = self._report(version)
@@ -207,9 +207,9 @@ class Supervisor:
 
     def _act(self, version: ConfigVersion, config: TrialConfig, report: Report | None) -> None:
         now = self._clock()
-        if self._store.trial(self._trial).stopped:
+        if self._store.trials.find(self._trial).stopped:
             return
-        since = last_change(self._store.history(self._trial), "share")
+        since = last_change(self._store.trials.history(self._trial), "share")
         facts = Facts(float("nan") if since is None else since.time / 1e6, self._first_search(version))
         if report is not None:
             harm = report.harm
@@ -224,7 +224,7 @@ class Supervisor:
             case StopTrial(reason, who, show):  # unless somebody has stopped it
                 detail = f"({show} is shown from now on)"
                 noted = new_entry(self._clock, "stopped", who=who, reason=reason, detail=detail)
-                self._store.stop(self._trial, show, noted, running=True)
+                self._store.trials.stop(self._trial, show, noted, running=True)
 
     def _first_search(self, version: ConfigVersion) -> float:
         """Time of the first search of a version; nan if there was none yet."""
@@ -240,14 +240,14 @@ class Supervisor:
     def _tell(self, report: Report | None) -> None:
         """Write what there is to tell into the outbox."""
         now, told = self._clock(), messages.last_told(row.message for row in self._store.outbox.messages(self._trial))
-        news = [*messages.of_history(self._trial, self._store.history(self._trial), now)]
+        news = [*messages.of_history(self._trial, self._store.trials.history(self._trial), now)]
         if report is not None:
             news.extend(messages.of_report(report))
         self._write(messages.untold(news, told, now), now)
 
     def _write(self, found: Sequence[tuple[News, int]], now: float) -> None:
         if found:
-            secret = self._store.trial(self._trial).secret
+            secret = self._store.trials.find(self._trial).secret
             self._store.outbox.add(messages.messages_of(self._trial, found, list(self._hooks), secret, now))
 
     def _send(self) -> None:
@@ -309,6 +309,6 @@ def _watched(config: TrialConfig) -> bool:
 def unsettled(store: Store, trial: str, now: float) -> bool:
     """True if there is something to tell or to send about a trial that is stopped."""
     known = store.outbox.messages(trial)
-    news = messages.of_history(trial, store.history(trial), now)
+    news = messages.of_history(trial, store.trials.history(trial), now)
     told = messages.last_told(row.message for row in known)
     return any(row.message.due is not None for row in known) or bool(messages.untold(news, told, now))

@@ -162,7 +162,7 @@ class Trial:
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
             secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
-            place.add_trial(name, secret)
+            place.trials.add(name, secret)
             version = configure(place, name, config, entry, new_version=new_version)
             return cls(place, name, **{"version": version.number, "own_store": place is not store, **own})
         except BaseException:
@@ -351,7 +351,7 @@ class Trial:
     def log(self, version: int | None = None) -> Log:
         """Log of a version, this one by default, with all rows stored so far in the order of time."""
         number = self.version if version is None else version
-        return self.learning.log(self.name, pick_version(self.store.versions(self.name), number, self.name))
+        return self.learning.log(self.name, pick_version(self.store.trials.versions(self.name), number, self.name))
 
     def report(self, *, version: int | None = None, query_units: int = QUERY_UNITS) -> Report:
         """Report on the trial so far, from everything that is stored.
@@ -406,8 +406,10 @@ class Trial:
         if show not in ("A", "B", None):
             raise ValueError(f'show is {show!r}, must be "A" or "B"')
         detail = f"({show or 'A'} is shown from now on)"
-        self.store.stop(self.name, show, new_entry(self._clock, "stopped", who=who, reason=reason, detail=detail))
-        self.state.shows = self.store.trial(self.name).shows
+        self.store.trials.stop(
+            self.name, show, new_entry(self._clock, "stopped", who=who, reason=reason, detail=detail)
+        )
+        self.state.shows = self.store.trials.find(self.name).shows
 
     def exclude(self, unit: str, reason: str, *, who: str | None = None) -> HistoryEntry:
         """Leave a unit out of everything that is analysed from now on, in all versions; ``include`` takes that back.
@@ -429,8 +431,8 @@ class Trial:
     def _of_unit(self, what: str, unit: str, reason: str, who: str | None) -> HistoryEntry:
         _check_texts(unit=unit, reason=reason)
         number = tokens.named_unit(self.state.secret, unit)
-        self.store.add_history(self.name, *new_entry(self._clock, what, who=who, unit=number, reason=reason))
-        return entry_of(self.store.history(self.name)[-1])
+        self.store.trials.add_history(self.name, new_entry(self._clock, what, who=who, unit=number, reason=reason))
+        return entry_of(self.store.trials.history(self.name)[-1])
 
     def erase(
         self, reason: str, *, unit: str | None = None, before: Time | None = None, who: str | None = None
@@ -456,7 +458,7 @@ class Trial:
         cut = None if before is None else int(checks.between("before", seconds("before", before), 0, now) * 1e6)
         self.store.flush(60.0)
         named = this_user() if who is None else who
-        erased = self.store.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
+        erased = self.store.eraser.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
         self.watcher.forget_erased()
         return erased
 

@@ -57,27 +57,27 @@ def configure(
         entry: Makes an entry of the history from what was done, and ``detail``.
         new_version: Make a new version, where none shows what this configuration shows.
     """
-    while not (versions := store.versions(trial)):
-        store.add_version(
+    while not (versions := store.trials.versions(trial)):
+        store.trials.add_version(
             trial, 1, config.keeping(None).to_store(), entry("version", detail=f"1: {config.method}, k={config.k}")
         )
     while (wanted := _wanted(versions, config)) is not (now := current_version(versions)):
         running = TrialConfig.stored(now.config)
         differ = running.changes(config, SHOWN)
-        if store.trial(trial).stopped:
+        if store.trials.find(trial).stopped:
             raise VersionConflict(f"trial {trial!r} is stopped and gets no other version", differ, can_ask=False)
         if wanted is not None:
-            store.make_current(
+            store.trials.make_current(
                 trial, wanted.number, entry("version", detail=f"{wanted.number} again ({_joined(differ)})")
             )
         elif new_version:
             made = config.keeping(running, anew=True)
             detail = f"{versions[-1].number + 1} ({_joined(running.changes(made))})"
-            store.add_version(trial, versions[-1].number + 1, made.to_store(), entry("version", detail=detail))
+            store.trials.add_version(trial, versions[-1].number + 1, made.to_store(), entry("version", detail=detail))
         else:
             told = f"this configuration shows something else than version {now.number} of trial {trial!r}, which runs"
             raise VersionConflict(f"{told} ({_joined(differ)})", differ)
-        versions = store.versions(trial)
+        versions = store.trials.versions(trial)
     return _change(store, trial, now, config, entry)
 
 
@@ -97,13 +97,13 @@ def _change(
         after = config.keeping(before).measuring_from(before, moment)
         if not (changes := before.changes(after)):
             return version
-        store.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
-        version = pick_version(store.versions(trial), version.number, trial)
+        store.trials.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
+        version = pick_version(store.trials.versions(trial), version.number, trial)
 
 
 def change_share(store: Store, trial: str, share: float, entry: Callable[..., Entry]) -> None:
     """Change the share of units that take part in the current version."""
-    while try_share(store, trial, pick_version(store.versions(trial), None, trial), share, entry):
+    while try_share(store, trial, pick_version(store.trials.versions(trial), None, trial), share, entry):
         pass  # until it is there, whoever has changed what meanwhile
 
 
@@ -113,7 +113,7 @@ def try_share(store: Store, trial: str, version: ConfigVersion, share: float, en
     after = before.model_copy(update={"share": share})
     changes = before.changes(after)
     if changes:
-        store.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
+        store.trials.reconfigure(version, trial, after.to_store(), entry("changed", detail=_joined(changes)))
     return bool(changes)
 
 

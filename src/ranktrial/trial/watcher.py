@@ -36,10 +36,10 @@ class Watcher:
     def step(self) -> None:
         """Take over what other processes did, and refit position bias if that is due."""
         state = self._state
-        if state.name not in self._store.trial_names():  # erased
+        if state.name not in self._store.trials.names():  # erased
             state.shows = state.shows or "A"
             return
-        state.shows = self._store.trial(state.name).shows
+        state.shows = self._store.trials.find(state.name).shows
         state.read_configs()
         self.forget_erased()
         state.read_beliefs()

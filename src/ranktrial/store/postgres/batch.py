@@ -4,39 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ranktrial.store.base import (
-    MOST_PUBLIC,
-    REFUSED,
-    REFUSED_EVENTS,
-    Click,
-    DesignRow,
-    Event,
-    Impression,
-    Marked,
-    Storable,
-    StoredClicks,
-    Void,
-)
-from ranktrial.store.marks import Mark, mark
+from ranktrial.store.base import Click, DesignRow, Event, Impression, Marked, Storable, Void
 from ranktrial.store.postgres.connection import Byteas, Connection, Int8s, TextArray
-from ranktrial.store.postgres.schema import Month, month_of
-from ranktrial.store.sql import DUPLICATE, DUPLICATE_EVENT
+from ranktrial.store.postgres.schema import ARRAY_TYPES, ARRAYS, Month, month_of
+from ranktrial.store.sql import CLICKS, EVENTS, Reports, by_kind
 from ranktrial.store.stored import Stored
 from ranktrial.store.writer import Tallies
 
 DESIGN_VALUES = DesignRow._fields[1:]
-DESIGN_TYPES: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
-    "query": ("text", TextArray), "documents": ("text", TextArray), "bias": ("int8", Int8s)
-}  # fmt: skip
+DESIGN_TYPES = {"query": "text", "documents": "text", "bias": "int8"}
+ARRAY_OF: dict[str, Callable[[Iterable[Any]], list[Any]]] = {"bytea": Byteas, "text": TextArray}  # else Int8s
 INSERT_DESIGNS = f"""
     INSERT INTO designs ({", ".join(DESIGN_VALUES)})
-    SELECT * FROM unnest({", ".join(f"%b::{DESIGN_TYPES.get(name, ('bytea',))[0]}[]" for name in DESIGN_VALUES)})
+    SELECT * FROM unnest({", ".join(f"%b::{DESIGN_TYPES.get(name, 'bytea')}[]" for name in DESIGN_VALUES)})
     ON CONFLICT DO NOTHING
 """
-PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * 34)})"
+PUT_ROWS = f"SELECT put_rows({', '.join(['%b'] * (4 + sum(map(len, ARRAYS.values()))))})"
 INSERT_VOIDS = """
     INSERT INTO voids (id, version, key, reason) SELECT nextval('row_ids'), * FROM unnest(%b::int8[], %b::bytea[], %b::text[])
     ON CONFLICT DO NOTHING
@@ -44,6 +30,7 @@ INSERT_VOIDS = """
 KNOWN_IMPRESSIONS = """impression_keys JOIN impressions i USING (key, version, id, time)
     JOIN designs d ON d.id = i.design"""
 STORED_WAYS = f"SELECT key, digest, place FROM {KNOWN_IMPRESSIONS} WHERE key = ANY(%b)"
+OF_IMPRESSION = attrgetter(*("design.digest" if name == "digest" else name for name in ARRAYS["impression"]))
 
 
 class Sender(NamedTuple):
@@ -54,64 +41,34 @@ class Sender(NamedTuple):
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one transaction, by what they are; ``impressions`` are columns of the first row of each key, sorted by key."""
+    """Rows of one transaction, by what they are.
 
-    drawn: list[tuple[Impression[Any], Stored]] = field(default_factory=list)
-    impressions: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
-    designs: dict[bytes, Storable] = field(default_factory=dict)
-    clicks: list[Click] = field(default_factory=list)
-    limited: list[Click] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    public: list[Event] = field(default_factory=list)
-    voids: list[Void] = field(default_factory=list)
-    marks: list[tuple[bytes, int, int]] = field(default_factory=list)  # key, kind and version
-    months: set[Month] = field(default_factory=set)
+    Attributes:
+        drawn: Impressions, with the future of each.
+        impressions: The first impression of each key, sorted by key.
+        designs: What these show, by digest.
+        marks: Key, kind and version of each.
+        months: Those whose partitions are needed.
+    """
 
-    @classmethod
-    def of(cls, rows: Iterable[Stored]) -> Batch:
-        batch = cls()
-        for stored in rows:
-            match stored.row:
-                case Impression() as row:
-                    batch.drawn.append((row, stored))
-                case Click() | Event() as one:
-                    batch._add(one)
-                case StoredClicks(_, several):
-                    for one in several:
-                        batch._add(one)
-                case Marked(key, version, kind):
-                    batch.marks.append((key, kind, version))
-                case Void() as void:
-                    batch.voids.append(void)
-        for row, _ in sorted(batch.drawn, key=lambda one: one[0].key):
-            digest = row.design.digest
-            batch.designs[digest] = row.design
-            columns = (
-                row.key,
-                row.version,
-                digest,
-                row.place,
-                row.unit,
-                row.time,
-                row.looked,
-                row.segment,
-                row.covariates,
-            )
-            batch.impressions.setdefault(row.key, columns)
-        both = (*batch.clicks, *batch.limited)
-        batch.marks.extend((click.key, kind, click.version) for click in both for kind in click.marks)
-        seconds = {row.time // 1_000_000 for row, _ in batch.drawn}
-        of_events = (event.second for event in (*batch.events, *batch.public))
-        batch.months.update(map(month_of, seconds.union((click.second for click in both), of_events)))
-        return batch
-
-    def _add(self, one: Click | Event) -> None:
-        if isinstance(one, Event):
-            (self.public if one.public else self.events).append(one)
-        else:
-            (self.clicks if one.limit is None else self.limited).append(one)
+    def __init__(self, rows: Iterable[Stored]) -> None:
+        rows = list(rows)
+        kinds = by_kind(rows)
+        self.drawn = [(stored.row, stored) for stored in rows if isinstance(stored.row, Impression)]
+        self.impressions: dict[bytes, Impression[Any]] = {}
+        for row in sorted(kinds[Impression], key=attrgetter("key")):
+            self.impressions.setdefault(row.key, row)
+        self.designs: dict[bytes, Storable] = {row.design.digest: row.design for row in kinds[Impression]}
+        self.clicks: list[Click] = kinds[Click]
+        self.events: list[Event] = kinds[Event]
+        self.voids: list[Void] = kinds[Void]
+        self.marks: set[tuple[int, bytes, int]] = {(one.version, one.key, one.kind) for one in kinds[Marked]}
+        self.marks.update((click.version, click.key, kind) for click in self.clicks for kind in click.marks)
+        seconds = {row.time // 1_000_000 for row in kinds[Impression]}
+        seconds.update(one.second for one in self.clicks)
+        seconds.update(one.second for one in self.events)
+        self.months: set[Month] = set(map(month_of, seconds))
 
     def known_before(self, new: frozenset[bytes]) -> list[tuple[Impression[Any], Stored]]:
         """Impressions whose key was there before, in the store or in this batch."""
@@ -140,18 +97,17 @@ def write(
     """
     new_designs = [design for digest, design in sorted(batch.designs.items()) if digest not in known]
     repeated = len(batch.impressions) < len(batch.drawn)
-    if not (new_designs or repeated or batch.limited or batch.public or batch.voids):
+    limited = any(one.limit is not None for some in (batch.clicks, batch.events) for one in some)
+    if not (new_designs or repeated or limited or batch.voids):
         return _put(connection, batch, batch.clicks, batch.events, tallied, sender, number)
-    counts = Counter(tallied)
+    counts, lock = Counter(tallied), sender.locks >> 48
     with connection.pipeline(), connection.transaction():
-        clicks, events = batch.clicks, batch.events
-        if batch.public:
-            events = events + _few_enough(connection, batch.public, counts, sender.locks >> 48)
-        if batch.limited:
-            clicks = clicks + _within_limits(connection, batch.limited, counts, sender.locks >> 48)
+        events = _within_limits(connection, EVENTS, batch.events, counts, lock)
+        clicks = _within_limits(connection, CLICKS, batch.clicks, counts, lock)
         if new_designs:
             columns = zip(DESIGN_VALUES, zip(*((design.digest, *design.parts) for design in new_designs)))
-            values = [DESIGN_TYPES.get(name, ("", Byteas))[1](column) for name, column in columns]
+            kinds = {"text": TextArray, "int8": Int8s}
+            values = [kinds.get(DESIGN_TYPES.get(name, "bytea"), Byteas)(column) for name, column in columns]
             connection.execute(INSERT_DESIGNS, values)
         new = _put(connection, batch, clicks, events, counts, sender, number)
         if new is not None and (voids := _voids(connection, batch, new)):
@@ -169,96 +125,54 @@ def _put(
     sender: Sender,
     number: int,
 ) -> frozenset[bytes] | None:
-    shown = zip(*batch.impressions.values()) if batch.impressions else ([],) * 9
-    keys, versions, digests, places, units, times, looked, segments, covariates = shown
-    rows = sorted(
-        (one.key, one.version, one.document, one.late, one.second, mark(Mark.AGAIN, one.public), one.time)
-        for one in clicks
-    )
-    click_keys, click_versions, documents, lates, seconds, agains, times_clicked = zip(*rows) if rows else ([],) * 7
-    happened = [
-        (one.key, one.event_id, one.version, one.second, one.document, one.action, one.amount, one.time)
-        for one in sorted(events, key=lambda one: (one.key, one.event_id))  # of one id the first comes first
-    ]
-    event_keys, event_ids, event_versions, shown_at, things, actions, amounts, event_times = (
-        zip(*happened) if happened else ([],) * 8
-    )
-    mark_keys, kinds, mark_versions = zip(*sorted(set(batch.marks))) if batch.marks else ([],) * 3
-    names = sorted(counts)
-    row = connection.execute(
-        PUT_ROWS,
-        (
-            sender.number, number, sender.locks, sender.slot,
-            Byteas(keys), Int8s(versions), Byteas(digests), Int8s(places), Int8s(units), Int8s(times), Int8s(looked),
-            Int8s(segments), Byteas(covariates),
-            Int8s(click_versions), Byteas(click_keys), TextArray(documents), Int8s(lates), Int8s(seconds), Int8s(agains),
-            Int8s(times_clicked),
-            Int8s(event_versions), Byteas(event_keys), Int8s(shown_at), TextArray(things), TextArray(actions),
-            TextArray(event_ids), Int8s(amounts), Int8s(event_times),
-            Int8s(mark_versions), Byteas(mark_keys), Int8s(kinds),
-            Int8s(version for version, _ in names), TextArray(name for _, name in names), Int8s(counts[one] for one in names),
-        ),
-        binary=True,
-    ).fetchone()  # fmt: skip
+    of_click, of_event = (attrgetter(*ARRAYS[kind]) for kind in ("click", "event"))
+    rows = {
+        "impression": map(OF_IMPRESSION, batch.impressions.values()),
+        "click": map(of_click, sorted(clicks, key=attrgetter("key", "version", "document", "late", "second"))),
+        "event": map(of_event, sorted(events, key=attrgetter("key", "event_id"))),  # of one id the first comes first
+        "mark": sorted(batch.marks, key=lambda one: (one[1], one[2])),
+        "tally": [(*one, counts[one]) for one in sorted(counts)],
+    }
+    arrays = []
+    for kind, names in ARRAYS.items():
+        columns = list(zip(*rows[kind])) or [()] * len(names)
+        arrays += [ARRAY_OF.get(ARRAY_TYPES.get(name, ""), Int8s)(column) for name, column in zip(names, columns)]
+    values = (sender.number, number, sender.locks, sender.slot, *arrays)
+    row = connection.execute(PUT_ROWS, values, binary=True).fetchone()
     assert row is not None
     return None if row[0] is None else frozenset(row[0])
 
 
-def _within_limits(connection: Connection, clicks: Sequence[Click], counts: Tallies, lock: int) -> list[Click]:
-    """Select the clicks that are within their limit and count the others. Instances take turns on an impression."""
-    _take_turn(connection, clicks, lock)
-    seconds, keys = [one.second for one in clicks], sorted({one.key for one in clicks})
-    there = connection.execute(
-        "SELECT key, document, late FROM clicks WHERE key = ANY(%b) AND second BETWEEN %b AND %b",
-        (Byteas(keys), min(seconds), max(seconds)),
-        binary=True,
-    )
-    known: dict[bytes, set[tuple[str, int]]] = {key: set() for key in keys}
-    for key, document, late in there.fetchall():
-        known[key].add((document, late))
-    kept = []
-    for one in clicks:
-        of_impression = known[one.key]
-        if (one.document, one.late) in of_impression:
-            counts[one.version, DUPLICATE] += 1
-        elif one.limit is not None and len(of_impression) >= one.limit:
-            counts[one.version, REFUSED] += 1
-        else:
-            of_impression.add((one.document, one.late))
-            kept.append(one)
-    return kept
-
-
-def _few_enough(connection: Connection, events: Sequence[Event], counts: Tallies, lock: int) -> list[Event]:
-    """Select the events without a key that are new, or that their impression has room for, and count the others."""
-    _take_turn(connection, events, lock)
-    seconds, keys = [one.second for one in events], sorted({one.key for one in events})
-    there = connection.execute(
-        "SELECT key, event_id FROM events WHERE key = ANY(%b) AND second BETWEEN %b AND %b",
-        (Byteas(keys), min(seconds), max(seconds)),
-        binary=True,
-    )
-    known: dict[bytes, set[str]] = {key: set() for key in keys}
-    for key, event_id in there.fetchall():
-        known[key].add(event_id)
-    kept = []
-    for one in events:
-        of_impression = known[one.key]
-        if one.event_id in of_impression:
-            counts[one.version, DUPLICATE_EVENT] += 1
-        elif len(of_impression) >= MOST_PUBLIC:
-            counts[one.version, REFUSED_EVENTS] += 1
-        else:
-            of_impression.add(one.event_id)
-            kept.append(one)
-    return kept
-
-
-def _take_turn(connection: Connection, rows: Sequence[Click | Event], lock: int) -> None:
-    """Wait for other instances that count the rows of these impressions."""
-    some = sorted({int.from_bytes(one.key[:4], "big", signed=True) for one in rows})
+def _within_limits(connection: Connection, kind: Reports, rows: list[Any], counts: Tallies, lock: int) -> list[Any]:
+    """Select clicks or events without a limit and those within it, and count the others. Instances take turns on an
+    impression.
+    """
+    limited = [one for one in rows if one.limit is not None]
+    if not limited:
+        return rows
+    turns = sorted({int.from_bytes(one.key[:4], "big", signed=True) for one in limited})
     turn = "SELECT pg_advisory_xact_lock(%b::int4, part::int4) FROM unnest(%b::int8[]) part"
-    connection.execute(turn, (lock, Int8s(some)))
+    connection.execute(turn, (lock, Int8s(turns)))
+    seconds, keys = [one.second for one in limited], sorted({one.key for one in limited})
+    there = connection.execute(
+        f"SELECT {', '.join(kind.identity)} FROM {kind.table} WHERE key = ANY(%b) AND second BETWEEN %b AND %b",
+        (Byteas(keys), min(seconds), max(seconds)),
+        binary=True,
+    )
+    known: dict[bytes, set[tuple[Any, ...]]] = {key: set() for key in keys}
+    for found in there.fetchall():
+        known[found[0]].add(found)
+    kept, identity = [one for one in rows if one.limit is None], attrgetter(*kind.identity)
+    for one in limited:
+        of_impression, same = known[one.key], identity(one)
+        if same in of_impression:
+            counts[one.version, kind.duplicate] += 1
+        elif len(of_impression) >= one.limit:
+            counts[one.version, kind.refused] += 1
+        else:
+            of_impression.add(same)
+            kept.append(one)
+    return kept
 
 
 def _voids(connection: Connection, batch: Batch, new: frozenset[bytes]) -> list[tuple[int, bytes, str]]:
