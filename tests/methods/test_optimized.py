@@ -11,7 +11,7 @@ from oracles import small_pairs
 from ranktrial.arrays import NO_DOCUMENT, BoolArray, FloatArray, sum_by_group
 from ranktrial.methods import Linear, Optimized
 from ranktrial.methods._kernels.optimized import allowed_rankings, balanced_distribution
-from ranktrial.methods.team_draft import ListTables
+from ranktrial.methods.list_tables import ListTables
 from ranktrial.rankings import Pair
 from ranktrial.users import position_based
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray
+from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray
 from ranktrial.methods.base import Traits
-from ranktrial.methods.beliefs import Beliefs, Evidence, learnt
+from ranktrial.methods.beliefs import Beliefs
 from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod
 from ranktrial.methods.displays import Displays, Linear
 from ranktrial.methods.expected import ExpectedRun
@@ -82,9 +82,6 @@ class AB(ClickModelMethod):
         per_click = np.tile([1 / self.split, -1 / (1 - self.split)], pair.n_queries)
         return Displays(self.policy(pair), Linear(np.repeat(per_click[:, None], pair.k, axis=1)))
 
-    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
-        return learnt(evidence, beliefs, bias=self.bias)
-
     def query_policy(
         self, a: DocumentArray, b: DocumentArray, beliefs: Beliefs, effects: FloatArray | None = None
     ) -> tuple[DocumentArray, FloatArray]:
@@ -140,10 +137,7 @@ class AB(ClickModelMethod):
     def draw(self, law: FloatArray, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
         """A whole run at once: how many impressions up to each checkpoint had which arm and how many clicks."""
         points = checks.checkpoints(checkpoints)
-        return self._trajectory(points, draw_counts(law, points, seed))
-
-    def _trajectory(self, points: IntArray, seen: IntArray) -> Trajectory:
-        """Build the trajectory from counts of impressions per (checkpoint, arm, number of clicks)."""
+        seen = draw_counts(law, points, seed)
         clicks = np.arange(seen.shape[2])
         shown, total, squares = seen.sum(2), seen @ clicks, seen @ clicks**2
         shares = np.array([self.split, 1 - self.split])

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray
+from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, FloatArray, IntArray
 from ranktrial.methods.base import Method, Traits
 from ranktrial.methods.displays import Displays, Majority
+from ranktrial.methods.list_tables import positions_in
 from ranktrial.rankings import Mixture, Pair
 
 
@@ -62,7 +63,7 @@ def _merge(first: DocumentArray, second: DocumentArray) -> DocumentArray:
     return merged
 
 
-def rank_in(rankings: DocumentArray, lists: DocumentArray) -> DocumentArray:
+def rank_in(rankings: DocumentArray, lists: DocumentArray) -> IntArray:
     """0-based rank in ``lists`` of each document of ``rankings``, past every rank where it is absent."""
-    same = (rankings[:, :, None] == lists[:, None, :]) & (rankings != NO_DOCUMENT)[:, :, None]
-    return np.asarray(np.where(same.any(2), same.argmax(2), 2 * lists.shape[1]), np.int32)
+    found = positions_in(rankings, lists)
+    return np.where(found < 0, 2 * lists.shape[1], found)

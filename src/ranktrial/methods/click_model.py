@@ -14,7 +14,7 @@ from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.methods._kernels.displays import add_display_counts
 from ranktrial.methods.adaptive import SETTLED, Adaptive
 from ranktrial.methods.base import LiveMethod, Method
-from ranktrial.methods.beliefs import Beliefs, Evidence, expected_beliefs, with_bias_refitted
+from ranktrial.methods.beliefs import Beliefs, Evidence, expected_beliefs, learnt, with_bias_refitted
 from ranktrial.methods.displays import Displays, valued
 from ranktrial.methods.influence import ThetaInfluence
 from ranktrial.methods.searches import SHORT_LOG, FoldSums, folds_of, sampled_rows, searches_of
@@ -50,6 +50,9 @@ class ClickModelMethod(Adaptive, LiveMethod, abstract=True):
 
     def stages(self, pair: Pair, user: User, theta: FloatArray, *, seed: Seed) -> SimulatedTrial:
         return SimulatedTrial(self, pair, user, theta, seed)
+
+    def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
+        return learnt(evidence, beliefs, bias=self.bias)
 
     def planned_beliefs(self, pair: Pair, user: User) -> Beliefs:
         """Forecast of the beliefs that clicks lead to, without document effects and with the least share of A/B traffic."""

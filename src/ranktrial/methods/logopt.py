@@ -19,7 +19,7 @@ from ranktrial.design.budget import ClickForecast, CrossForecast, price_for
 from ranktrial.design.closed_form import closed_form, closed_form_query
 from ranktrial.methods._kernels.predictions import list_prediction
 from ranktrial.methods.base import Traits
-from ranktrial.methods.beliefs import FIRST_PRICE, NOTHING, Beliefs, Evidence, expected_beliefs, learnt
+from ranktrial.methods.beliefs import FIRST_PRICE, NOTHING, Beliefs, Evidence, expected_beliefs
 from ranktrial.methods.click_model import ESTIMATES, SCHEDULE, ClickModelMethod
 from ranktrial.methods.displays import Displays
 from ranktrial.methods.searches import FIRST_LISTS, Searches, expected_searches
@@ -138,7 +138,7 @@ class LogOpt(ClickModelMethod):
         return None if self.loss is None or self.relevance != "estimated" else replace(self, loss=loss)
 
     def learn(self, evidence: Evidence, beliefs: Beliefs) -> Beliefs:
-        found = learnt(evidence, beliefs, bias=self.bias)
+        found = super().learn(evidence, beliefs)
         found = replace(found, plain=self.next_share(found, evidence.agree))
         if evidence.searches is None or self.loss is None:
             return found

@@ -24,7 +24,7 @@ from ranktrial.arrays import NO_DOCUMENT, BoolArray, DocumentArray, IntArray, of
 from ranktrial.methods._kernels.optimized import optimized_displays
 from ranktrial.methods.base import Method, Traits, spelled
 from ranktrial.methods.displays import Displays, Linear, TooManyDisplaysError
-from ranktrial.methods.team_draft import ListTables
+from ranktrial.methods.list_tables import ListTables
 from ranktrial.rankings import Mixture, Pair
 
 MOST_RANKINGS = 1 << 16

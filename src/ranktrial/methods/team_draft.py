@@ -9,23 +9,20 @@ random clicker favours neither ranker on any input. docs/reference/methods.md ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import DocumentArray, FloatArray, IntArray
-from ranktrial.methods._kernels.displays import list_lengths, positions_in
+from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
 from ranktrial.methods._kernels.team_draft import (
-    most_coins,
-    page_lengths,
     simulate_team_draft,
     team_draft_displays,
     team_draft_distribution,
 )
 from ranktrial.methods.base import Method, Traits
 from ranktrial.methods.displays import Displays, Linear, Majority, TooManyDisplaysError
+from ranktrial.methods.list_tables import ListTables
 from ranktrial.methods.trajectory import Trajectory, draw_counts
 from ranktrial.rankings import Mixture, Moments, Pair
 from ranktrial.rankings.lists import UserArrays, check_user
@@ -38,41 +35,26 @@ MANY_IMPRESSIONS = 4_000_000  # of a run that moments are taken from
 SHORTCUT_COINS = 10  # beyond, the exact law takes longer than going impression by impression
 
 
-class ListTables(NamedTuple):
-    """Two tables of lists, where each list's documents stand in the other (-1: nowhere), and the lists' lengths."""
-
-    top_a: DocumentArray
-    top_b: DocumentArray
-    a_in_b: NDArray[np.int8]
-    b_in_a: NDArray[np.int8]
-    length_a: IntArray
-    length_b: IntArray
-
-    @classmethod
-    def of(cls, a: DocumentArray, b: DocumentArray) -> ListTables:
-        return cls(a, b, positions_in(a, b), positions_in(b, a), list_lengths(a), list_lengths(b))
-
-    def of_queries(self, queries: IntArray) -> ListTables:
-        """Return the tables of some queries."""
-        return ListTables._make(table[queries] for table in self)
-
-
-def _draft_tables(pair: Pair) -> tuple[ListTables, IntArray]:
-    """Both rankers' lists, and the length of each query's page."""
+def _draft_tables(pair: Pair) -> tuple[ListTables, IntArray, IntArray]:
+    """Both rankers' lists, the length of each query's page, and the most coins that a draft of it takes."""
     lists = ListTables.of(pair.top_a, pair.top_b)
-    return lists, page_lengths(lists, pair.k)
+    own_of_a = ((lists.top_a != NO_DOCUMENT) & (lists.a_in_b < 0)).sum(1)
+    page = np.minimum(lists.length_b + own_of_a, pair.k)
+    prefix = np.cumprod((lists.top_a == lists.top_b) & (lists.top_a != NO_DOCUMENT), axis=1).sum(1)
+    shorter = np.minimum(lists.length_a, lists.length_b)
+    return lists, page, np.minimum((page - prefix + 1) // 2, shorter - prefix)
 
 
-def _listable_tables(pair: Pair) -> tuple[ListTables, IntArray]:
+def _listable_tables(pair: Pair) -> tuple[ListTables, IntArray, IntArray]:
     """Tables for going through all drafts; an error if a query has too many of them."""
-    tables = _draft_tables(pair)
-    coins, query = most_coins(*tables)
-    if coins > MOST_COINS:
+    lists, page, coins = _draft_tables(pair)
+    query = int(coins.argmax())
+    if coins[query] > MOST_COINS:
         raise TooManyDisplaysError(
-            f"query {query} has 2^{coins} drafts at k = {pair.k}, too many to list (at most 2^{MOST_COINS}); "
+            f"query {query} has 2^{coins[query]} drafts at k = {pair.k}, too many to list (at most 2^{MOST_COINS}); "
             "simulate() has no such limit"
         )
-    return tables
+    return lists, page, coins
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,22 +95,22 @@ class TeamDraft(Method):
     def simulate(
         self, pair: Pair, user: User, checkpoints: ArrayLike, *, seed: Seed, shortcut: bool = True
     ) -> Trajectory:
-        tables = _draft_tables(pair)
-        if shortcut and most_coins(*tables)[0] <= SHORTCUT_COINS:
+        lists, page, coins = _draft_tables(pair)
+        if shortcut and coins.max() <= SHORTCUT_COINS:
             return self.draw(self.outcome_law(pair, user), checkpoints, seed=seed)
         check_user(user, pair.k, pair.n_documents)
 
         def sums(points: IntArray) -> FloatArray:
             totals = np.zeros((len(points), 3))
             signed = self.outcome == "sign"
-            simulate_team_draft(*tables, signed, UserArrays.of(user), kernel_state(seed), points, totals)
+            simulate_team_draft(lists, page, signed, UserArrays.of(user), kernel_state(seed), points, totals)
             return totals
 
         return Trajectory.of_sums(checkpoints, sums)
 
     def drawn_moments(self, pair: Pair, user: User, *, seed: Seed) -> Moments:
         """Moments from a long simulated run, where drafts are too many to go through."""
-        if most_coins(*_draft_tables(pair))[0] <= SHORTCUT_COINS:
+        if _draft_tables(pair)[2].max() <= SHORTCUT_COINS:
             return self.moments(pair, user)
         run = self.simulate(pair, user, [MANY_IMPRESSIONS], seed=seed)
         mean, square, ctr = float(run.estimate[0]), float(run.mean_square[0]), float(run.ctr[0])

@@ -1,4 +1,4 @@
-"""Simulation of displays that are listed beforehand, and tables of both rankers' lists."""
+"""Simulation of displays that are listed beforehand, and counts of what was shown and clicked."""
 
 from __future__ import annotations
 
@@ -195,30 +195,6 @@ def simulate_majority(
             sum_xx += x * x
         done = checkpoints[i]
         put_totals(totals, i, sum_x, sum_xx, sum_clicks)
-
-
-@nb.njit(cache=True)
-def positions_in(lists: Any, others: Any) -> Any:
-    """Position of each entry of ``lists`` in the same row of ``others``, or -1."""
-    n, k = lists.shape
-    result = np.full((n, k), -1, np.int8)
-    for q in range(n):
-        for i in range(k):
-            for j in range(k):
-                if lists[q, i] >= 0 and lists[q, i] == others[q, j]:
-                    result[q, i] = j
-                    break
-    return result
-
-
-@nb.njit(cache=True)
-def list_lengths(lists: Any) -> Any:
-    n, k = lists.shape
-    result = np.zeros(n, np.int64)
-    for q in range(n):
-        while result[q] < k and lists[q, result[q]] >= 0:
-            result[q] += 1
-    return result
 
 
 @nb.njit(cache=True)

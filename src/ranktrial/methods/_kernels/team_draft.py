@@ -14,19 +14,6 @@ from ranktrial.rankings._kernels import add_credit_distribution
 _ONE = U64(1)
 
 
-@nb.njit(cache=True)
-def page_lengths(lists: Any, k: Any) -> Any:
-    """Number of results two lists can fill together, at most k."""
-    n = lists.length_a.shape[0]
-    result = np.empty(n, np.int64)
-    for q in range(n):
-        union = lists.length_b[q]
-        for i in range(lists.length_a[q]):
-            union += lists.a_in_b[q, i] < 0
-        result[q] = min(k, union)
-    return result
-
-
 @nb.njit
 def _team_draft(
     q: Any, coins: Any, top_a: Any, top_b: Any, a_in_b: Any, b_in_a: Any, length_a: Any, length_b: Any, page: Any,
@@ -99,37 +86,19 @@ def _team_draft(
     return r
 
 
-@nb.njit
-def _coins_needed(q: Any, lists: Any, page: Any) -> Any:
-    """The most rounds any draft of the query takes, so that coins beyond cannot matter."""
-    shorter = min(lists.length_a[q], lists.length_b[q])
-    prefix = 0
-    while prefix < shorter and lists.top_a[q, prefix] == lists.top_b[q, prefix]:
-        prefix += 1
-    return min((page - prefix + 1) // 2, shorter - prefix)
-
-
 @nb.njit(cache=True)
-def most_coins(lists: Any, page: Any) -> Any:
-    """The most coins any query's drafts take, and that query."""
-    most, where = 0, 0
-    for q in range(page.shape[0]):
-        coins = _coins_needed(q, lists, page[q])
-        if coins > most:
-            most, where = coins, q
-    return most, where
+def team_draft_displays(lists: Any, page: Any, coins_needed: Any) -> Any:
+    """All drafts of every query, equally likely within a query: rankings, credits and offsets.
 
-
-@nb.njit(cache=True)
-def team_draft_displays(lists: Any, page: Any) -> Any:
-    """All drafts of every query, equally likely within a query: rankings, credits and offsets."""
+    ``page`` is the length of each query's page, and ``coins_needed`` the most rounds that any draft of it takes.
+    """
     top_a, top_b, a_in_b, b_in_a, length_a, length_b = lists
     n, k = top_a.shape
     offsets = np.zeros(n + 1, np.int64)
     ranking = np.empty(k, np.int32)
     credit = np.empty(k, np.int64)
     for q in range(n):
-        offsets[q + 1] = offsets[q] + (1 << _coins_needed(q, lists, page[q]))
+        offsets[q + 1] = offsets[q] + (1 << coins_needed[q])
     rankings = np.full((offsets[n], k), -1, np.int32)
     credits = np.zeros((offsets[n], k), np.int8)
     for q in range(n):
@@ -187,7 +156,7 @@ def simulate_team_draft(
 
 
 @nb.njit(cache=True)
-def team_draft_distribution(lists: Any, page: Any, user: Any) -> Any:
+def team_draft_distribution(lists: Any, page: Any, coins_needed: Any, user: Any) -> Any:
     """Joint distribution of (credited clicks for A minus B, all clicks) over queries, drafts and clicks."""
     top_a, top_b, a_in_b, b_in_a, length_a, length_b = lists
     n, k = top_a.shape
@@ -196,7 +165,7 @@ def team_draft_distribution(lists: Any, page: Any, user: Any) -> Any:
     result = np.zeros((2 * k + 1, k + 1))
     scratch = np.zeros((2 * k + 1, k + 1))
     for q in range(n):
-        drafts = 1 << _coins_needed(q, lists, page[q])
+        drafts = 1 << coins_needed[q]
         for coins in range(drafts):
             length = _team_draft(
                 q, U64(coins), top_a, top_b, a_in_b, b_in_a, length_a, length_b, page[q], ranking, credit
