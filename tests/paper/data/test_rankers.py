@@ -196,8 +196,8 @@ def test_alignment_to_a_data_set(tmp_path: Path) -> None:
         ("-2:0.5", "'-2:0.5' must be feature:weight"),
         ("99999999999:1", "must be feature:weight"),
         ("1:0.5 1:2", "feature 1 appears twice"),
-        ("1:high", "weight in '1:high' is not a number"),
-        ("1:nan", "weight in '1:nan' is not a finite number"),
+        ("1:high", "weight of feature 1, 'high' is not a number"),
+        ("1:nan", "weight of feature 1, 'nan' is not a finite number"),
         ("", "an empty line"),
     ],
 )

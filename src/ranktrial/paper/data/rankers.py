@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from ranktrial.checks import at_least, one_of
 from ranktrial.paper.data import _kernels
 from ranktrial.paper.data.dataset import Dataset
 from ranktrial.seeds import Seed, children, generator
-from ranktrial.trec.files import FormatError, Progress, existing_file, lines
+from ranktrial.trec.files import FormatError, Progress, existing_file, lines, parsed
 
 LEARNING_RATE = 0.01
 DECAY = 0.99
@@ -37,6 +38,7 @@ MAX_PASSES = 10
 NDCG_CUTOFF = 10
 
 Kind = Literal["paper", "code"]
+_WEIGHT = re.compile(r"(0*[1-9][0-9]{0,18}):(.*)", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,10 +90,8 @@ class LinearRankers:
                 "it out because it is constant"
             )
         weights = np.zeros((len(self), dataset.n_features))
-        column = {int(feature): i for i, feature in enumerate(self.feature_ids)}
-        for i, feature in enumerate(dataset.feature_ids.tolist()):
-            if feature in column:
-                weights[:, i] = self.weights[:, column[feature]]
+        _, here, there = np.intersect1d(self.feature_ids, dataset.feature_ids, return_indices=True)
+        weights[:, there] = self.weights[:, here]
         return LinearRankers(weights, dataset.feature_ids)
 
 
@@ -176,14 +176,12 @@ def read_rankers(
     features of the file in increasing order.
     """
     file = existing_file(path)
-    parsed: list[dict[int, float]] = []
-    for number, line in lines(file):
-        parsed.append(_parse_weights(file, number, line))
-    if not parsed:
+    found = [_parse_weights(file, number, line) for number, line in lines(file)]
+    if not found:
         raise FormatError(file, 1, "no ranker in the file; expected lines like '1:-0.43 2:0.91'")
-    feature_ids = np.array(sorted(set().union(*parsed)), np.int32)
-    weights = np.zeros((len(parsed), len(feature_ids)))
-    for row, ranker in zip(weights, parsed):
+    feature_ids = np.array(sorted(set().union(*found)), np.int32)
+    weights = np.zeros((len(found), len(feature_ids)))
+    for row, ranker in zip(weights, found):
         row[np.searchsorted(feature_ids, np.array(list(ranker), np.int32))] = list(ranker.values())
     rankers = LinearRankers(weights, feature_ids)
     if dataset is None:
@@ -197,28 +195,14 @@ def read_rankers(
 def _parse_weights(file: Path, number: int, line: str) -> dict[int, float]:
     ranker: dict[int, float] = {}
     for token in line.split():
-        name, colon, text = token.partition(":")
-        if not (
-            colon
-            and len(name) <= 20
-            and name.isascii()
-            and name.isdigit()
-            and 1 <= int(name) <= _kernels.MAX_FEATURE_ID
-        ):
-            raise FormatError(
-                file,
-                number,
-                f"{token[:40]!r} must be feature:weight with a feature from 1 to {_kernels.MAX_FEATURE_ID:,}",
-            )
-        feature = int(name)
+        match = _WEIGHT.fullmatch(token)
+        if match is None or int(match[1]) > _kernels.MAX_FEATURE_ID:
+            most = f"{_kernels.MAX_FEATURE_ID:,}"
+            raise FormatError(file, number, f"{token[:40]!r} must be feature:weight with a feature from 1 to {most}")
+        feature = int(match[1])
         if feature in ranker:
             raise FormatError(file, number, f"feature {feature} appears twice in this ranker")
-        try:
-            ranker[feature] = float(text)
-        except ValueError:
-            raise FormatError(file, number, f"the weight in {token[:40]!r} is not a number") from None
-        if not np.isfinite(ranker[feature]):
-            raise FormatError(file, number, f"the weight in {token[:40]!r} is not a finite number")
+        ranker[feature] = parsed(file, number, f"weight of feature {feature},", match[2], float)
     if not ranker:
         raise FormatError(file, number, "an empty line; each line is a ranker such as '1:-0.43 2:0.91'")
     return ranker

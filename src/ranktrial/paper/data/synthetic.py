@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,8 @@ from ranktrial.seeds import Seed, children, generator
 from ranktrial.trec.files import Progress
 
 _BLOCK_QUERIES = 256
+GROUP = 2
+GROUP_LOADING = 0.5  # correlation of a feature with its group's factor
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,10 @@ class _Kind:
         labels: share of each label, from 0.
         documents: mean documents a query; ``fewest`` and ``most`` bound it.
         query_share: share of the variance of relevance that all documents of a query have in common.
-        features: number of features, in groups of ``group``.
+        features: number of features, in groups of ``GROUP``.
         agreement: correlation of the common factor with relevance within a query.
         group_agreement: scale over groups of the same correlation of their factors; the mean is 0.
         loading: correlation of a feature with the common factor.
-        group_loading: correlation of a feature with its group's factor.
         prominence: how much more relevant documents stand out: features spread as exp(prominence * relevance).
         skew: greatest skew of a feature; the larger, the more documents of a query sit near 0.
     """
@@ -56,11 +56,9 @@ class _Kind:
     most: int
     query_share: float
     features: int
-    group: int
     agreement: float
     group_agreement: float
     loading: float
-    group_loading: float
     prominence: float
     skew: float
     structure_seed: int
@@ -74,11 +72,9 @@ _YAHOO = _Kind(
     most=80,
     query_share=0.45,
     features=80,
-    group=2,
     agreement=0.07,
     group_agreement=0.018,
     loading=0.7,
-    group_loading=0.5,
     prominence=0.165,
     skew=1.0,
     structure_seed=14,
@@ -91,11 +87,9 @@ _MSLR = _Kind(
     most=300,
     query_share=0.30,
     features=60,
-    group=2,
     agreement=0.16,
     group_agreement=0.016,
     loading=0.73,
-    group_loading=0.5,
     prominence=0.0,
     skew=1.1,
     structure_seed=30,
@@ -165,7 +159,7 @@ def _lengths(kind: _Kind, n_queries: int, random: np.random.Generator) -> IntArr
 def _structure(kind: _Kind) -> tuple[FloatArray, FloatArray]:
     """Agreement of each group with relevance, and skew of each feature: properties of the kind, not of the seed."""
     random = np.random.default_rng(kind.structure_seed)
-    groups = kind.features // kind.group
+    groups = kind.features // GROUP
     # Evenly spaced quantiles in random order, cubed: most groups say next to nothing, a few say a lot, as in real sets,
     # and which of those a ranker's half of the features includes makes rankers differ.
     agreement = kind.group_agreement * normal_quantiles((np.arange(groups) + 0.5) / groups) ** 3
@@ -186,19 +180,15 @@ def _documents(
     common = np.sqrt(1 - kind.agreement**2) * random.standard_normal(documents) + kind.agreement * own
     groups = random.standard_normal((documents, len(agreement)), np.float32) * np.sqrt(1 - agreement**2)
     groups += agreement * own[:, None]
-    shared = kind.loading * common[:, None] + kind.group_loading * groups
+    shared = kind.loading * common[:, None] + GROUP_LOADING * groups
     features = random.standard_normal((documents, kind.features), np.float32)
-    features *= np.float32(np.sqrt(1 - kind.loading**2 - kind.group_loading**2))
-    features += np.repeat(shared.astype(np.float32), kind.group, axis=1)
+    features *= np.float32(np.sqrt(1 - kind.loading**2 - GROUP_LOADING**2))
+    features += np.repeat(shared.astype(np.float32), GROUP, axis=1)
     features *= np.exp(kind.prominence * own).astype(np.float32)[:, None]
     np.exp(features * skew.astype(np.float32), out=features)
-    for start, end in _spans(lengths):
+    for start, end in itertools.pairwise(offsets_of(lengths).tolist()):
         part = features[start:end]
         low = part.min(0)
         part -= low
         part /= np.maximum(part.max(0), np.finfo(np.float32).tiny)
     return labels, features
-
-
-def _spans(lengths: IntArray) -> Iterator[tuple[int, int]]:
-    return itertools.pairwise(offsets_of(lengths).tolist())

@@ -22,7 +22,7 @@ from ranktrial.paper.study.figures.claims_tables import (
     side_by_side,
     untested,
 )
-from ranktrial.paper.study.figures.drawing import Drawing, Names, counted
+from ranktrial.paper.study.figures.drawing import Drawing, Names
 from ranktrial.paper.study.figures.error_curves import logging_figure, methods_figure, our_figure
 from ranktrial.paper.study.figures.expectation import expectation_figure
 from ranktrial.paper.study.figures.impressions_needed import needed_records, needed_tables, ratios_figure
@@ -35,6 +35,7 @@ from ranktrial.paper.study.results import DataResults, read_results
 from ranktrial.report.charts import Record, save_chart, save_rows
 from ranktrial.report.pages import Figure, Page, Section
 from ranktrial.report.theme import FORMATS
+from ranktrial.texts import counted
 
 __all__ = ["DrawnStudy", "draw_study", "side_by_side", "untested"]
 
@@ -94,27 +95,21 @@ def draw_study(
     folder = out or path / "figures"
     drawn = [one.begun(FEWEST) for one in results]
     names = Names.of(drawn)
-    found_drawings = [figure(drawn, names) for figure in FORMS[form]]
+    drawings = [one for figure in FORMS[form] for one in figure(drawn, names)]
     if simulated is not None:
-        found_drawings.append(expectation_figure(drawn, read_results(simulated)[1], names))
-    drawings = {
-        one.name: one
-        for found in found_drawings
-        for one in (found if isinstance(found, list) else [found])
-        if one is not None
-    }
+        drawings += expectation_figure(drawn, read_results(simulated)[1], names)
     found = findings(results)
     needed = list(needed_records(drawn, names))
     files: list[Path] = []
-    for one in drawings.values():
+    for one in drawings:
         files += save_chart(one.chart, folder / one.name, formats=formats, rows=one.records)
     files.append(save_rows(needed, folder / "impressions_needed.csv"))
     files.append(save_rows([one.to_dict() for one in found], folder / "claims.csv"))
     markdown = folder / "claims.md"
     markdown.write_text(claims_markdown(found), encoding="utf-8")
-    page = _report(list(drawings.values()), found, needed, _summary(plan, results))
+    page = _report(drawings, found, needed, _summary(plan, results))
     files += [markdown, page.write(folder / "report.html")]
-    ratios = drawings["figure7_impressions"].records if "figure7_impressions" in drawings else []
+    ratios = (record for one in drawings if one.name == "figure7_impressions" for record in one.records)
     return DrawnStudy(tuple(files), tuple(found), tuple(ratios))
 
 

@@ -10,7 +10,7 @@ import altair as alt
 
 from ranktrial.paper.study.labels import labels, styles
 from ranktrial.paper.study.results import DataResults
-from ranktrial.report.charts import Chart, Record, Sheets
+from ranktrial.report.charts import Chart, Record, Sheets, decades
 from ranktrial.report.pages import Table
 from ranktrial.report.theme import Style
 
@@ -52,6 +52,10 @@ class Names:
         methods = distinct(method for one in results for method in (*one.runs, *one.limits))
         return cls(labels(methods), styles(methods))
 
+    def key(self, data: str, method: str) -> Record:
+        """Columns that every record of a figure begins with."""
+        return {"data": data, "method": self.labels[method]}
+
     def channel(self, kind: str, methods: Sequence[str], legend: alt.Legend) -> Any:
         """The encoding that tells these methods apart by colour, dash or shape."""
         return channel(kind, "method:N", {self.labels[method]: self.styles[method] for method in methods}, legend)
@@ -68,15 +72,6 @@ def distinct(values: Iterable[Value]) -> list[Value]:
     return list(dict.fromkeys(values))
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "pair"), counted(1_200, "pair")
-    ('1 pair', '1,200 pairs')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def short(label: str, length: int = 48) -> str:
     """A label cut to what fits above a panel."""
     return label if len(label) <= length else f"{label[: length - 1]}…"
@@ -85,6 +80,19 @@ def short(label: str, length: int = 48) -> str:
 def panel_title(label: str, subtitle: str, **options: Any) -> alt.Title:
     """The title of a small panel."""
     return alt.Title(short(label), subtitle=subtitle, anchor="start", fontSize=10, subtitleFontSize=9, **options)
+
+
+def tooltip(*texts: str, **numbers: str) -> list[alt.Tooltip]:
+    """What the pointer reads off a mark: texts and counts as they are, numbers in these formats."""
+    formatted = (alt.Tooltip(f"{name}:Q", format=how, title=name.replace("_", " ")) for name, how in numbers.items())
+    return [*map(alt.Tooltip, texts), *formatted]
+
+
+def impressions_axis(points: Sequence[int], **axis: Any) -> alt.X:
+    """A log axis of numbers of impressions."""
+    title = "number of queries issued" if axis.get("labels", True) else None
+    scale = alt.Scale(type="log", nice=False)
+    return alt.X("impressions:Q", title=title, scale=scale, axis=decades(min(points), max(points), **axis))
 
 
 def vertical_line(sheets: Sheets, at: float, **x: Any) -> alt.Chart:

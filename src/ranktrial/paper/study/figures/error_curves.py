@@ -9,11 +9,12 @@ import altair as alt
 import numpy as np
 
 from ranktrial.paper.study.curves import means, standard_errors
-from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, counted, short
+from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, impressions_axis, short, tooltip
 from ranktrial.paper.study.labels import ROLES, role
 from ranktrial.paper.study.results import DataResults, Runs
 from ranktrial.paper.study.summary import METRICS
 from ranktrial.report.charts import Record, Sheets, add_to_all, decades, highlighting, zooming
+from ranktrial.texts import counted
 
 WIDTH = 760  # of a figure across two columns, without axes
 TITLES = {
@@ -48,25 +49,29 @@ CAPTION = (
     "error drawn at 0 is none at all, or next to none. Where methods have different pairs, compare them in figure 7: "
     "it takes the pairs that both have."
 )
+TOOLTIP = tooltip("data:N", "method:N", "spelling:N", "pairs:Q", impressions=",", mean=".4~g", standard_error=".2~g")
 INTERLEAVING_SCALE = "The absolute error of interleaving contains that its x is on another scale than Delta (figure 5)."
 
 
 def methods_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """The paper's figure 2: error curves of A/B, interleaving and LogOpt."""
     caption = f"Comparison of methods, as in the paper's figure 2. {CAPTION} {INTERLEAVING_SCALE}"
-    return _curves_figures("figure2_methods", "Methods", caption, results, METHODS_ROLES, names)
+    methods = methods_playing(results, METHODS_ROLES)
+    return _curves_figures("figure2_methods", "Methods", caption, results, methods, names)
 
 
 def logging_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """The paper's figure 3: error curves of logging policies for the counterfactual estimate."""
     caption = f"Logging policies, as in the paper's figure 3. {CAPTION}"
-    return _curves_figures("figure3_logging", "Logging policies", caption, results, LOGGING_ROLES, names)
+    methods = methods_playing(results, LOGGING_ROLES)
+    return _curves_figures("figure3_logging", "Logging policies", caption, results, methods, names)
 
 
 def our_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """Error curves of our methods beside the best of the paper's; methods that play no role stand here."""
     caption = f"Without training: the closed form, beside A/B and the paper's network and Oracle. {CAPTION}"
-    return _curves_figures("figure8_ours", "Our methods", caption, results, OUR_ROLES, names, strangers=True)
+    methods = methods_playing(results, OUR_ROLES, strangers=True)
+    return _curves_figures("figure8_ours", "Our methods", caption, results, methods, names)
 
 
 def methods_playing(results: Sequence[DataResults], roles: Sequence[str], *, strangers: bool = False) -> list[str]:
@@ -76,17 +81,9 @@ def methods_playing(results: Sequence[DataResults], roles: Sequence[str], *, str
 
 
 def _curves_figures(
-    name: str,
-    title: str,
-    caption: str,
-    results: Sequence[DataResults],
-    roles: Sequence[str],
-    names: Names,
-    *,
-    strangers: bool = False,
+    name: str, title: str, caption: str, results: Sequence[DataResults], methods: list[str], names: Names
 ) -> list[Drawing]:
     """One figure, or several where methods are too many: the first of them then stands in each, to compare with."""
-    methods = methods_playing(results, roles, strangers=strangers)
     first, rest = methods[:1], methods[1:]
     groups = (
         [first + rest[i : i + MOST_LINES - 1] for i in range(0, max(len(rest), 1), MOST_LINES - 1)] if first else []
@@ -137,8 +134,7 @@ def _records(data: str, runs: Runs, metric: str, names: Names) -> Iterator[Recor
     mean, spread = means(errors[known]), standard_errors(errors[known])
     for point, value, error in zip(runs.impressions.tolist(), mean.tolist(), spread.tolist()):
         yield {
-            "data": data,
-            "method": names.labels[runs.method],
+            **names.key(data, runs.method),
             "spelling": runs.method,
             "metric": metric,
             "impressions": point,
@@ -161,12 +157,7 @@ def _panel(
     placed = [(record, _place(record, floor)) for record in records]
     drawn = [{"method": r["method"], "impressions": r["impressions"], **place} for r, place in placed]
     answering = [{**record, **place} for record, place in placed if record["impressions"] in marked]
-    x = alt.X(
-        "impressions:Q",
-        scale=alt.Scale(type="log", nice=False),
-        title="number of queries issued" if last else None,
-        axis=decades(min(points), max(points), labels=last, ticks=last),
-    )
+    x = impressions_axis(points, labels=last, ticks=last)
     scale = alt.Scale(type="log", domain=[floor, top], nice=False, clamp=True)
     y = alt.Y("y:Q", scale=scale, title=None, axis=_axis(metric, floor, top))
     base = alt.Chart(sheets.add([one for one in drawn if one["impressions"] in lined])).encode(
@@ -177,7 +168,7 @@ def _panel(
     shapes = (
         alt.Chart(sheets.add(answering))
         .mark_point(filled=True, size=34, opacity=1)
-        .encode(x=x, y=y, color=looks["colour"], shape=looks["shape"], opacity=opacity, tooltip=_tooltip())
+        .encode(x=x, y=y, color=looks["colour"], shape=looks["shape"], opacity=opacity, tooltip=TOOLTIP)
     )
     layers = [band, line, shapes]
     if metric == METRICS[-1]:
@@ -232,15 +223,3 @@ def _spaced(points: Sequence[int], a_decade: int) -> set[int]:
     known = np.array(sorted(set(points)))
     wanted = np.arange(np.floor(a_decade * np.log10(known[0])), np.ceil(a_decade * np.log10(known[-1])) + 1) / a_decade
     return {int(known[-1]), *(int(known[np.argmin(np.abs(np.log10(known) - one))]) for one in wanted)}
-
-
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("method:N"),
-        alt.Tooltip("data:N"),
-        alt.Tooltip("impressions:Q", format=","),
-        alt.Tooltip("mean:Q", format=".4~g"),
-        alt.Tooltip("standard_error:Q", format=".2~g", title="standard error"),
-        alt.Tooltip("pairs:Q"),
-        alt.Tooltip("spelling:N", title="written"),
-    ]

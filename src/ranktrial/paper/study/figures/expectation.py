@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from ranktrial.paper.study.curves import means, standard_errors
-from ranktrial.paper.study.figures.drawing import Drawing, Names, distinct
+from ranktrial.paper.study.figures.drawing import Drawing, Names, distinct, impressions_axis
 from ranktrial.paper.study.figures.error_curves import MOST_LINES
 from ranktrial.paper.study.results import DataResults, Runs
 from ranktrial.report.charts import Record, Sheets, decades
@@ -21,7 +21,7 @@ A_DECADE = 3  # points
 
 def expectation_figure(
     expected: Sequence[DataResults], simulated: Sequence[DataResults], names: Names
-) -> Drawing | None:
+) -> list[Drawing]:
     """Figure of the expected and simulated curves of every method that both studies have, by data set; None if none."""
     others = {one.data: one for one in simulated}
     both = [(one, others[one.data]) for one in expected if one.data in others]
@@ -38,13 +38,7 @@ def expectation_figure(
         if not lines:
             continue
         records += lines + points
-        every = [record["impressions"] for record in lines]
-        x = alt.X(
-            "impressions:Q",
-            title="number of queries issued",
-            scale=alt.Scale(type="log", nice=False),
-            axis=decades(min(every), max(every)),
-        )
+        x = impressions_axis([record["impressions"] for record in lines])
         low, high = min(r["low"] for r in records), max(r["high"] for r in records)
         scale = alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
         y = alt.Y("mean:Q", title="absolute error", scale=scale, axis=decades(low, high))
@@ -58,9 +52,9 @@ def expectation_figure(
             ).properties(width=330, height=230, title=one.data)
         )
     if not panels:
-        return None
+        return []
     chart = sheets.spec(alt.concat(*panels, columns=2, spacing=20))
-    return Drawing("figure9_expectation", "Expected and simulated runs", CAPTION, chart, records)
+    return [Drawing("figure9_expectation", "Expected and simulated runs", CAPTION, chart, records)]
 
 
 def _records(data: str, runs: Runs, names: Names, what: str, a_decade: int | None) -> Iterator[Record]:
@@ -74,8 +68,7 @@ def _records(data: str, runs: Runs, names: Names, what: str, a_decade: int | Non
                 continue
             decade = point * 10 ** (1 / a_decade)
         yield {
-            "data": data,
-            "method": names.labels[runs.method],
+            **names.key(data, runs.method),
             "what": what,
             "impressions": point,
             "mean": value,

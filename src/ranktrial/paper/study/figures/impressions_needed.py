@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 import altair as alt
 
 from ranktrial.paper.study.curves import finite, impressions_ratio, means, reached
-from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, channel, distinct, short, vertical_line
+from ranktrial.paper.study.figures.drawing import (
+    Drawing,
+    Names,
+    Panel,
+    channel,
+    distinct,
+    short,
+    tooltip,
+    vertical_line,
+)
 from ranktrial.paper.study.labels import INTERLEAVING, role
 from ranktrial.paper.study.results import DataResults
 from ranktrial.report.charts import Record, Sheets
@@ -26,11 +35,11 @@ CAPTION = (
 )
 
 
-def ratios_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
+def ratios_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """Ratios of impressions to each baseline's; None for a study without any baseline."""
     records = list(_ratio_records(results, names))
     if not records:
-        return None
+        return []
     drawn = [
         {**one, "low": one["low"] or one["ratio"], "high": one["high"] or one["ratio"], "what": SAME[one["metric"]]}
         for one in records
@@ -49,7 +58,7 @@ def ratios_figure(results: Sequence[DataResults], names: Names) -> Drawing | Non
             panels.append(_panel(sheets, mine, baseline, order, **place))
         lines.append(alt.hconcat(*panels, spacing=10).properties(title=alt.Title(data, anchor="start")))
     chart = sheets.spec(alt.vconcat(*lines, spacing=14))
-    return Drawing("figure7_impressions", "Impressions needed", CAPTION, chart, records)
+    return [Drawing("figure7_impressions", "Impressions needed", CAPTION, chart, records)]
 
 
 def _ratio_records(results: Sequence[DataResults], names: Names) -> Iterator[Record]:
@@ -67,8 +76,7 @@ def _ratio_records(results: Sequence[DataResults], names: Names) -> Iterator[Rec
                         continue
                     found = impressions_ratio(runs, baseline, metric)
                     yield {
-                        "data": one.data,
-                        "method": names.labels[runs.method],
+                        **names.key(one.data, runs.method),
                         "baseline": names.labels[baseline.method],
                         "metric": metric,
                         **dict(zip(("ratio", "low", "high"), found.finite)),
@@ -95,11 +103,10 @@ def _panel(
         axis=alt.Axis(values=[0.1, 0.3, 1, 3, 10], format="~g"),
     )
     interval = base.mark_rule(strokeWidth=1.4).encode(x=x, x2="high:Q")
-    numbers = (alt.Tooltip(f"{name}:Q", format=".3~g") for name in ("ratio", "low", "high"))
     point = base.mark_point(filled=True, size=34, opacity=1).encode(
         x=alt.X("ratio:Q", scale=scale),
         shape=channel("shape", "what:N", LOOKS, legend),
-        tooltip=["method:N", "baseline:N", "what:N", *numbers, "pairs:Q"],
+        tooltip=tooltip("method:N", "baseline:N", "what:N", "pairs:Q", ratio=".3~g", low=".3~g", high=".3~g"),
     )
     title = alt.Title(f"of {short(baseline)}", fontWeight="normal", fontSize=10, limit=width + 40)
     layers = alt.layer(vertical_line(sheets, 1, scale=scale), interval, point)
@@ -114,8 +121,7 @@ def needed_records(results: Sequence[DataResults], names: Names) -> Iterator[Rec
                 curve = means(runs.errors[metric])
                 for level, found in zip(levels, reached(runs.impressions, curve, levels).tolist()):
                     yield {
-                        "data": one.data,
-                        "method": names.labels[runs.method],
+                        **names.key(one.data, runs.method),
                         "metric": metric,
                         "level": level,
                         "impressions": finite(found),

@@ -9,7 +9,8 @@ import altair as alt
 import numpy as np
 
 from ranktrial.arrays import FloatArray
-from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel
+from ranktrial.distributions import normal_density
+from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, tooltip
 from ranktrial.paper.study.results import DataResults
 from ranktrial.report.charts import Record, Sheets
 from ranktrial.report.theme import BLUE, GOOD_SHADE, INK
@@ -17,7 +18,7 @@ from ranktrial.report.theme import BLUE, GOOD_SHADE, INK
 CAPTION = "How many clicks per impression the rankers get, with the normal distribution of the same mean and spread."
 
 
-def rankers_figure(results: Sequence[DataResults], names: Names) -> Drawing:
+def rankers_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """A histogram of the rankers' clicks per impression for each data set."""
     sheets = Sheets()
     records: list[Record] = []
@@ -33,7 +34,7 @@ def rankers_figure(results: Sequence[DataResults], names: Names) -> Drawing:
         records += bars
         panels.append(_panel(sheets, one.data, ctr, bars, edges))
     chart = alt.concat(*panels, columns=min(len(panels), 3 if len(panels) != 4 else 2), spacing=24)
-    return Drawing("figure1_rankers", "Rankers", CAPTION, sheets.spec(chart), records)
+    return [Drawing("figure1_rankers", "Rankers", CAPTION, sheets.spec(chart), records)]
 
 
 def _panel(sheets: Sheets, data: str, ctr: FloatArray, records: Sequence[Record], edges: FloatArray) -> Panel:
@@ -47,15 +48,13 @@ def _panel(sheets: Sheets, data: str, ctr: FloatArray, records: Sequence[Record]
             x2="ctr_to:Q",
             y=alt.Y("rankers:Q", title="rankers", axis=alt.Axis(tickMinStep=1)),
             y2="none:Q",
-            tooltip=[*(alt.Tooltip(f"ctr_{end}:Q", format=".3f") for end in ("from", "to")), alt.Tooltip("rankers:Q")],
+            tooltip=tooltip("rankers:Q", ctr_from=".3f", ctr_to=".3f"),
         )
     )
     mean, sd = float(ctr.mean()), float(ctr.std())
     x = np.linspace(edges[0], edges[-1], 80)
     spread = max(sd, 1e-12)
-    density = (
-        len(ctr) * (edges[1] - edges[0]) * np.exp(-(((x - mean) / spread) ** 2) / 2) / (spread * np.sqrt(2 * np.pi))
-    )
+    density = len(ctr) * (edges[1] - edges[0]) * normal_density((x - mean) / spread) / spread
     normal = (
         alt.Chart(sheets.add([{"x": a, "y": b} for a, b in zip(x.tolist(), density.tolist())]))
         .mark_line(color=INK, strokeDash=[4, 2], strokeWidth=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import altair as alt
@@ -18,6 +19,7 @@ from ranktrial.paper.study.figures.drawing import (
     columns_by_data,
     distinct,
     panel_title,
+    tooltip,
     vertical_line,
 )
 from ranktrial.paper.study.results import DataResults, MethodLimits
@@ -47,11 +49,11 @@ def _biased(results: Sequence[DataResults]) -> list[tuple[str, MethodLimits]]:
     return [(one.data, limits) for one in results for limits in one.limits.values() if limits.biased]
 
 
-def limits_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
+def limits_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """The limit of each method's estimate against Delta; None for a study without limits."""
     every = _biased(results)
     if not every:
-        return None
+        return []
     sets, methods = distinct(data for data, _ in every), distinct(limits.method for _, limits in every)
     sheets = Sheets()
     records: list[Record] = []
@@ -62,15 +64,14 @@ def limits_figure(results: Sequence[DataResults], names: Names) -> Drawing | Non
         zoom = f"limits_{sets.index(data)}_{len(panels[data])}"
         panels[data].append(_limit_panel(sheets, limits, mine, zoom, last=limits.method == methods[-1]))
     chart = sheets.spec(columns_by_data(panels))
-    return Drawing("figure5_limits", "Systematic error", LIMITS_CAPTION, chart, records, (_table(every, names),))
+    return [Drawing("figure5_limits", "Systematic error", LIMITS_CAPTION, chart, records, (_table(every, names),))]
 
 
 def _limit_records(data: str, one: MethodLimits, names: Names) -> list[Record]:
     by_pair = zip(one.delta.tolist(), one.limit.tolist(), one.wrong.tolist(), one.rescaled_error.tolist())
     return [
         {
-            "data": data,
-            "method": names.labels[one.method],
+            **names.key(data, one.method),
             "delta": delta,
             "limit": limit,
             "preference": PREFERENCES[wrong],
@@ -85,20 +86,15 @@ def _limit_panel(sheets: Sheets, one: MethodLimits, records: Sequence[Record], z
     x_end, y_end = (1.08 * float(np.abs(values).max()) or 1.0 for values in (one.delta, one.limit))
 
     def axes(x: str, y: str) -> dict[str, Any]:
-        def axis(end: float) -> dict[str, Any]:
-            return {
-                "scale": alt.Scale(domain=[-end, end], nice=False),
-                "axis": alt.Axis(tickCount=5, format="~g"),
-            }
-
-        x_title = "Delta" if last else None
-        return {"x": alt.X(x, title=x_title, **axis(x_end)), "y": alt.Y(y, title="limit of x", **axis(y_end))}
+        ticks = alt.Axis(tickCount=5, format="~g")
+        x_scale, y_scale = (alt.Scale(domain=[-end, end], nice=False) for end in (x_end, y_end))
+        across = alt.X(x, title="Delta" if last else None, scale=x_scale, axis=ticks)
+        return {"x": across, "y": alt.Y(y, title="limit of x", scale=y_scale, axis=ticks)}
 
     shades = [{"x": 0, "x2": x_end, "y": -y_end, "y2": 0}, {"x": -x_end, "x2": 0, "y": 0, "y2": y_end}]
     shade = alt.Chart(sheets.add(shades)).mark_rect(color=BAD_SHADE, opacity=0.6, clip=True)
     regions = shade.encode(**axes("x:Q", "y:Q"), x2="x2:Q", y2="y2:Q")
     legend = alt.Legend(orient="bottom", title="preference without noise")
-    titles: dict[str, Any] = {"delta": alt.Undefined, "limit": alt.Undefined, "rescaled_error": "|error| rescaled"}
     points = (
         alt.Chart(sheets.add(records))
         .mark_point(filled=True, size=26, clip=True)
@@ -106,11 +102,7 @@ def _limit_panel(sheets: Sheets, one: MethodLimits, records: Sequence[Record], z
             **axes("delta:Q", "limit:Q"),
             color=channel("colour", "preference:N", LOOKS, legend),
             shape=channel("shape", "preference:N", LOOKS),
-            tooltip=[
-                "method:N",
-                "preference:N",
-                *(alt.Tooltip(f"{name}:Q", format=".4f", title=title) for name, title in titles.items()),
-            ],
+            tooltip=tooltip("method:N", "preference:N", delta=".4f", limit=".4f", rescaled_error=".4f"),
         )
     )
     slope = 1 / one.scale if one.scale else 0.0
@@ -133,14 +125,14 @@ def _table(every: Sequence[tuple[str, MethodLimits]], names: Names) -> Table:
     return Table(TABLE_COLUMNS, rows, TABLE_CAPTION)
 
 
-def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
+def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """The share of wrong signs by the size of the true difference, as a curve; None where none is wrong on enough pairs."""
     every = [
         (data, limits) for data, limits in _biased(results) if limits.wrong.any() and len(limits.wrong) >= FOR_A_CURVE
     ]
     records = [record for data, limits in every for record in _sign_records(data, limits, names)]
     if not records:
-        return None
+        return []
     methods = distinct(limits.method for _, limits in every)
     picked, opacity = highlighting("method", "signs_picked")
     legend = alt.Legend(title=None, orient="bottom", columns=3)
@@ -159,12 +151,12 @@ def wrong_signs_figure(results: Sequence[DataResults], names: Names) -> Drawing 
             y="wrong:Q",
             strokeDash=looks["dash"],
             opacity=opacity,
-            tooltip=["method:N", alt.Tooltip("delta:Q", format=".3g"), alt.Tooltip("wrong:Q", format=".1%"), "pairs:Q"],
+            tooltip=tooltip("method:N", "pairs:Q", delta=".3g", wrong=".1%"),
         )
         rule = vertical_line(sheets, SMALL_DELTA, **look)
         panels.append(alt.layer(band, line, rule).properties(width=300, height=150, title=data))
     chart = sheets.spec(add_to_all(alt.concat(*panels, columns=2, spacing=20), picked))
-    return Drawing("figure5_wrong_signs", "Systematic error by size of the difference", SIGNS_CAPTION, chart, records)
+    return [Drawing("figure5_wrong_signs", "Systematic error by size of the difference", SIGNS_CAPTION, chart, records)]
 
 
 def _sign_records(data: str, one: MethodLimits, names: Names) -> Iterator[Record]:
@@ -177,11 +169,7 @@ def _sign_records(data: str, one: MethodLimits, names: Names) -> Iterator[Record
         found = share(wrong[among])
         middle = float(np.exp(np.log(np.maximum(size[among], 1e-6)).mean()))
         yield {
-            "data": data,
-            "method": names.labels[one.method],
+            **names.key(data, one.method),
             "delta": middle,
-            "wrong": found.value,
-            "low": found.low,
-            "high": found.high,
-            "pairs": found.pairs,
+            **dict(zip(("wrong", "low", "high", "pairs"), astuple(found))),
         }

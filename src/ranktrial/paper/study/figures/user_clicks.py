@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from ranktrial.paper.study.curves import standard_errors
-from ranktrial.paper.study.figures.drawing import Drawing, Names, distinct, vertical_line
+from ranktrial.paper.study.figures.drawing import Drawing, Names, distinct, tooltip, vertical_line
 from ranktrial.paper.study.results import DataResults, Runs
 from ranktrial.report.charts import Record, Sheets
 from ranktrial.report.theme import BLUE
@@ -18,7 +18,7 @@ CAPTION = (
 )
 
 
-def users_figure(results: Sequence[DataResults], names: Names) -> Drawing:
+def users_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """The relative change in clicks that each method brought, for each data set."""
     by_data = {one.data: [_record(one.data, runs, names) for runs in one.runs.values()] for one in results}
     records = [record for mine in by_data.values() for record in mine]
@@ -34,12 +34,12 @@ def users_figure(results: Sequence[DataResults], names: Names) -> Drawing:
         x = alt.X("low:Q", title="change in CTR", axis=alt.Axis(format="+.1~%", tickCount=3))
         interval = base.mark_rule(strokeWidth=1.5, color=BLUE).encode(x=x, x2="high:Q")
         point = base.mark_point(filled=True, color=BLUE, size=45, opacity=1).encode(
-            x="change:Q", tooltip=["method:N", alt.Tooltip("change:Q", format="+.2%"), "pairs:Q"]
+            x="change:Q", tooltip=tooltip("method:N", "pairs:Q", change="+.2%")
         )
         size = {"width": min(190, 480 // len(results)), "height": 17 * len(order)}
         panels.append(alt.layer(vertical_line(sheets, 0), interval, point).properties(title=data, **size))
     chart = sheets.spec(alt.hconcat(*panels, spacing=14))
-    return Drawing("figure6_users", "What users got", CAPTION, chart, records)
+    return [Drawing("figure6_users", "What users got", CAPTION, chart, records)]
 
 
 def _record(data: str, runs: Runs, names: Names) -> Record:
@@ -47,8 +47,7 @@ def _record(data: str, runs: Runs, names: Names) -> Record:
     mean = float(change.mean())
     error = float(standard_errors(change)) if len(change) > 1 else 0.0
     return {
-        "data": data,
-        "method": names.labels[runs.method],
+        **names.key(data, runs.method),
         "change": mean,
         "low": mean - 1.96 * error,
         "high": mean + 1.96 * error,

@@ -29,11 +29,11 @@ CAPTION = (
 LOOKS = {"right": Style(GOOD_SHADE), "wrong": Style(VERMILLION)}
 
 
-def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Drawing | None:
+def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> list[Drawing]:
     """A histogram of |Delta| for each data set and method, wrong preferences apart from right ones."""
     methods = methods_playing(results, METHODS_ROLES)
     if not methods:
-        return None
+        return []
     sheets = Sheets()
     records: list[Record] = []
     panels: dict[str, list[Panel]] = {}
@@ -52,7 +52,7 @@ def wrong_preferences_figure(results: Sequence[DataResults], names: Names) -> Dr
             panel = _panel(sheets, mine, names.labels[method], bins * width, highest, last=method == methods[-1])
             panels[one.data].append(panel)
     chart = columns_by_data(panels).resolve_scale(x="independent", color="shared")
-    return Drawing("figure4_errors", "Where preferences are wrong", CAPTION, sheets.spec(chart), records)
+    return [Drawing("figure4_errors", "Where preferences are wrong", CAPTION, sheets.spec(chart), records)]
 
 
 def _bin_width(largest: float) -> float:
@@ -69,8 +69,7 @@ def _records(data: str, runs: Runs, width: float, bins: int, names: Names) -> It
     for i in range(bins):
         for preference, chances in (("wrong", wrong), ("right", 1 - wrong)):
             yield {
-                "data": data,
-                "method": names.labels[runs.method],
+                **names.key(data, runs.method),
                 "impressions": int(runs.impressions[-1]),
                 "delta_from": round(i * width, 6),
                 "delta_to": round((i + 1) * width, 6),
