@@ -31,7 +31,8 @@ import pyarrow.parquet
 import ranktrial
 from ranktrial.cli import app
 from ranktrial.paper.study import DataPlan, StudyPlan, run_study
-from ranktrial.paper.study.tasks import Failure, run_task
+from ranktrial.paper.study.folder import Failure
+from ranktrial.paper.study.tasks import run_task
 from ranktrial.service import create_app
 from ranktrial.trial import Trial
 

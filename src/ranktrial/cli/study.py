@@ -18,14 +18,13 @@ from rich.text import Text
 
 from ranktrial.cli.console import Commands, err, number_table, out, say, tell
 from ranktrial.cli.options import FolderArgument, JsonOption, named
-from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.paper.study.folder import FailedTask
 from ranktrial.paper.study.pack import pack_study
 from ranktrial.paper.study.plan import PRESETS, SYNTHETIC, TRAINED, DataPlan, StudyPlan, read_plan
 from ranktrial.paper.study.prepare import Report
 from ranktrial.paper.study.run import run_study
-from ranktrial.paper.study.summary import DataSummary, StudySummary, summarise
+from ranktrial.paper.study.summary import DataSummary, StudyCost, StudySummary, study_cost, summarise
 from ranktrial.report.theme import FORMATS
 from ranktrial.texts import counted
 

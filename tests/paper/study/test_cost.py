@@ -12,9 +12,9 @@ from ranktrial.cli.study import study_app
 from ranktrial.methods import ExpectedRun, Trajectory
 from ranktrial.paper.data.dataset import mapped
 from ranktrial.paper.study import StudyPlan, study_cost
-from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.folder import StudyFolder, TaskResult
 from ranktrial.paper.study.tables import write_tables
-from ranktrial.paper.study.tasks import TaskResult, let_go, peak_memory, trim
+from ranktrial.paper.study.tasks import let_go, peak_memory, trim
 from ranktrial.rankings import Moments
 
 

@@ -13,16 +13,15 @@ from typer.testing import CliRunner
 from ranktrial.cli.study import study_app
 from ranktrial.methods import ExpectedRun
 from ranktrial.paper.study import StudyPlan, Task, run_study
+from ranktrial.paper.study.figures.clicks import users_figure
 from ranktrial.paper.study.figures.drawing import Names
 from ranktrial.paper.study.figures.error_curves import methods_figure
-from ranktrial.paper.study.figures.systematic_error import wrong_signs_figure
-from ranktrial.paper.study.figures.user_clicks import users_figure
-from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.figures.wrong_preferences import wrong_signs_figure
+from ranktrial.paper.study.folder import StudyFolder, TaskResult
 from ranktrial.paper.study.labels import labels, role, styles
 from ranktrial.paper.study.plan import PRESETS, read_plan
 from ranktrial.paper.study.results import DataResults, MethodLimits, Runs, thinned
 from ranktrial.paper.study.summary import METRICS
-from ranktrial.paper.study.tasks import TaskResult
 from ranktrial.rankings import Moments
 
 runner = CliRunner()
@@ -147,7 +146,8 @@ def test_rows_of_all_panels_are_the_same_methods_where_a_set_lacks_some() -> Non
 
     few, many = ['AB(estimate="paper")'], ['AB(estimate="paper")', "TeamDraft()"]
     results = [DataResults(name, {text: runs(text) for text in of}, {}) for name, of in (("x", few), ("y", many))]
-    spec = json.dumps(users_figure(results, Names.of(results)).chart)
+    (drawing,) = users_figure(results, Names.of(results))
+    spec = json.dumps(drawing.chart)
     assert spec.count('"domain": ["A/B, the paper\'s x", "Team-draft"]') >= 2
 
 
@@ -156,13 +156,12 @@ def test_where_interleaving_goes_wrong_is_a_curve() -> None:
     limit = np.where(np.arange(100) < 30, -delta, delta)
     limits = MethodLimits("TeamDraft()", np.arange(100), delta, limit, np.zeros(100), limit < 0)
     data = [DataResults("set", {}, {"TeamDraft()": limits})]
-    drawing = wrong_signs_figure(data, Names.of(data))
-    assert drawing is not None
+    (drawing,) = wrong_signs_figure(data, Names.of(data))
     shares = {record["delta"]: record["wrong"] for record in drawing.records}
     assert shares[min(shares)] == 1
     assert shares[max(shares)] == 0
     right = replace(limits, limit=delta, wrong_sign=np.zeros(100, bool))
-    assert wrong_signs_figure([DataResults("set", {}, {"TeamDraft()": right})], Names.of(data)) is None
+    assert wrong_signs_figure([DataResults("set", {}, {"TeamDraft()": right})], Names.of(data)) == []
 
 
 def test_expected_and_simulated_runs_stand_in_one_figure(reference: Path, tiny_plan: StudyPlan, tmp_path: Path) -> None:

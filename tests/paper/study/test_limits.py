@@ -22,9 +22,8 @@ from ranktrial.methods import (
 )
 from ranktrial.paper.study import StudyPlan, Task
 from ranktrial.paper.study.files import read_rows
-from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.folder import StudyFolder, TaskResult
 from ranktrial.paper.study.tables import write_tables
-from ranktrial.paper.study.tasks import TaskResult
 from ranktrial.rankings import Moments, Pair
 from ranktrial.users import User, cascade, position_based, rank_decay
 

@@ -17,9 +17,9 @@ import pytest
 from ranktrial.methods import ExpectedRun, Optimized
 from ranktrial.paper.study import DataPlan, StudyPlan, Task, UserPlan, run_study, summarise
 from ranktrial.paper.study import run as runs_of_studies
-from ranktrial.paper.study.folder import StudyFolder
+from ranktrial.paper.study.folder import Failure, StudyFolder, TaskResult
 from ranktrial.paper.study.tables import COLUMNS
-from ranktrial.paper.study.tasks import Failure, TaskResult, open_prepared, run_task
+from ranktrial.paper.study.tasks import open_prepared, run_task
 from ranktrial.rankings import Pair
 
 

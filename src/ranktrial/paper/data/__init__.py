@@ -5,8 +5,7 @@ from __future__ import annotations
 from ranktrial.paper.data.cache import cache_folder
 from ranktrial.paper.data.dataset import Dataset
 from ranktrial.paper.data.letor import LetorError, read_letor, read_splits
-from ranktrial.paper.data.rankers import LinearRankers, read_rankers, train_rankers, write_rankers
-from ranktrial.paper.data.scores import read_scores
+from ranktrial.paper.data.rankers import LinearRankers, read_rankers, read_scores, train_rankers, write_rankers
 from ranktrial.paper.data.synthetic import mslr_like, yahoo_like
 
 __all__ = [

@@ -78,27 +78,19 @@ def _parse_number(text: Any, at: Any) -> Any:
     exponent = 0
     any_digit = False
     cut = False
-    while _is_digit(text[at]):
-        any_digit = True
-        if digits < _MAX_DIGITS:
+    after_point = False
+    while _is_digit(text[at]) or (text[at] == _POINT and not after_point):
+        if text[at] == _POINT:
+            after_point = True
+        elif digits < _MAX_DIGITS:
+            any_digit = True
             mantissa = mantissa * np.uint64(10) + np.uint64(text[at] - 48)
+            exponent -= after_point
             if mantissa > 0:
                 digits += 1
         else:
             cut = True
         at += 1
-    if text[at] == _POINT:
-        at += 1
-        while _is_digit(text[at]):
-            any_digit = True
-            if digits < _MAX_DIGITS:
-                mantissa = mantissa * np.uint64(10) + np.uint64(text[at] - 48)
-                exponent -= 1
-                if mantissa > 0:
-                    digits += 1
-            else:
-                cut = True
-            at += 1
     if not any_digit:
         return 0.0, _BAD, at
     if text[at] == 101 or text[at] == 69:

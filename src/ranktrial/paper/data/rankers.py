@@ -1,4 +1,4 @@
-"""Linear rankers, trained as in the paper's experiments or read from its file.
+"""Linear rankers, trained as in the paper's experiments or read from its file, and scores of rankers from outside.
 
 Training follows Wang et al. 2018 (LambdaLoss, NDCG-Loss2, sigma = 1). For one query with scores s, labels y and the
 current ranks r,
@@ -222,3 +222,19 @@ def write_rankers(path: str | os.PathLike[str], rankers: LinearRankers) -> None:
             pairs = zip(rankers.feature_ids[used].tolist(), weights[used].tolist())
             out.write("".join(f" {feature}:{weight:.6f}" for feature, weight in pairs) + "\n")
     part.replace(file)
+
+
+def read_scores(path: str | os.PathLike[str], dataset: Dataset) -> FloatArray:
+    """Read one score per line, plain or gzipped: line i scores document i of the data set."""
+    file = existing_file(path)
+    scores = np.empty(dataset.n_documents)
+    number = 0
+    for number, line in lines(file):
+        text = line.strip()
+        if not text:
+            raise FormatError(file, number, "an empty line; each line is the score of one document")
+        if number <= dataset.n_documents:
+            scores[number - 1] = parsed(file, number, "score", text, float)
+    if number != dataset.n_documents:
+        raise FormatError(file, None, f"{number:,} scores, but {dataset.name} has {dataset.n_documents:,} documents")
+    return scores

@@ -5,10 +5,9 @@ from ranktrial import extras
 if refusal := extras.missing("study", "ranktrial.paper.study"):
     raise refusal
 
-from ranktrial.paper.study.cost import StudyCost, study_cost
 from ranktrial.paper.study.plan import DataPlan, PlanError, StudyPlan, Task, UserPlan, read_plan
 from ranktrial.paper.study.run import StudyRun, run_study
-from ranktrial.paper.study.summary import StudySummary, summarise
+from ranktrial.paper.study.summary import StudyCost, StudySummary, study_cost, summarise
 
 __all__ = [
     "DataPlan",

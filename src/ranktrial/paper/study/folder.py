@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 
 import ranktrial
-from ranktrial.methods import ExpectedRun
+from ranktrial.methods import ExpectedRun, Trajectory
 from ranktrial.paper.study.files import read_metadata, read_rows, write_columns, written_whole
 from ranktrial.paper.study.laws import curve_columns, law_columns
 from ranktrial.paper.study.plan import StudyPlan, Task, differences
-from ranktrial.paper.study.tasks import Failure, TaskResult
 
 MADE_BY = {"format": 3, "ranktrial": ranktrial.__version__}
 
@@ -45,6 +44,41 @@ class FailedTask:
 
     def __str__(self) -> str:
         return f"{self.task}: {self.error}"
+
+
+@dataclass(frozen=True, eq=False)
+class TaskResult:
+    """The result of a task, and what it took.
+
+    Attributes:
+        ctr_a: True clicks per impression of ranker A.
+        ctr_b: True clicks per impression of ranker B.
+        run: The run of the method; for a limit an expected one.
+        seconds: Wall time of the method alone, without opening data; the first task of a process also loads compiled code.
+        cpu_seconds: Processor time of the process meanwhile, however busy the machine was with other work.
+        peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
+            anew (it can on Linux) this is the peak since the process began.
+    """
+
+    ctr_a: float
+    ctr_b: float
+    run: Trajectory | ExpectedRun
+    seconds: float
+    cpu_seconds: float
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The error of a task that has no result.
+
+    Attributes:
+        error: In one line.
+        details: The traceback.
+    """
+
+    error: str
+    details: str = ""
 
 
 class StudyFolder:

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,21 +45,19 @@ def prepare(plan: StudyPlan, folder: Path, *, workers: int, report: Report) -> N
     root.mkdir(exist_ok=True)
     for left_over in root.glob(".building-*"):
         shutil.rmtree(left_over)
-    made: list[Path] = []
-    for data in short:
-        building = Path(tempfile.mkdtemp(prefix=".building-", dir=root))
-        try:
+    built = {data: Path(tempfile.mkdtemp(prefix=".building-", dir=root)) for data in short}
+    try:
+        for data, building in built.items():
             _build(plan, data, building, workers, report)
             if (root / data.name).exists():
-                _more_rankers(data, building / "rankers.npy", root / data.name / "rankers.npy")
+                _check_rankers(data, building / "rankers.npy", root / data.name / "rankers.npy")
+        for data, building in built.items():
+            if (root / data.name).exists():
+                os.replace(building / "rankers.npy", root / data.name / "rankers.npy")
             else:
                 building.rename(root / data.name)
-                made.append(root / data.name)
-        except Exception:
-            for folder_made in made:
-                shutil.rmtree(folder_made)
-            raise
-        finally:
+    finally:
+        for building in built.values():
             shutil.rmtree(building, ignore_errors=True)
     _name_pairs(plan, folder)
 
@@ -86,15 +85,14 @@ def _is_there(plan: StudyPlan, data: DataPlan, prepared: Path) -> bool:
         raise ValueError(f"{prepared} is not a data set of a study; choose another folder") from None
 
 
-def _more_rankers(data: DataPlan, longer: Path, there: Path) -> None:
-    """Put a longer list of rankers in place of one that begins alike; what ran on the first of them stays true."""
+def _check_rankers(data: DataPlan, longer: Path, there: Path) -> None:
+    """Refuse a longer list of rankers that begins otherwise: what ran on the first of them must stay true."""
     before = mapped(there)
     if not np.array_equal(mapped(longer)[: len(before)], before):
         raise ValueError(
             f"data set {data.name}: its first {len(before)} rankers do not come out as they did when the study began; "
             "the data or the version of a library has changed"
         )
-    os.replace(longer, there)
 
 
 def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report: Report) -> None:
@@ -124,37 +122,21 @@ def _build(plan: StudyPlan, data: DataPlan, building: Path, workers: int, report
 def _load(data: DataPlan, building: Path, report: Report) -> tuple[Dataset, Dataset | None]:
     """The whole data set and, where there is one, the set for the early stopping of rankers."""
     if data.synthetic:
-        assert data.queries is not None
+        make, generating = SYNTHETIC[str(data.source)], partial(report, f"generating {data.name}")
         features = building / "features.npy"
-        dataset = SYNTHETIC[str(data.source)](
-            data.queries,
-            seed=data.seed,
-            features_file=features,
-            progress=lambda done, total: report(f"generating {data.name}", done, total),
-        )
-        return dataset, None
-
-    def progress(done: int, total: int) -> None:
-        report(f"reading {data.name}", done, total)
-
-    assert data.source is not None
-    path = Path(data.source)
+        return make(data.queries or 0, seed=data.seed, features_file=features, progress=generating), None
+    path, reading = Path(str(data.source)), partial(report, f"reading {data.name}")
     if path.is_dir():
-        splits = read_splits(path, prefix=data.prefix, progress=progress)
-        dataset, validation = splits["train"], splits.get("vali")
-    else:
-        dataset, validation = read_letor(path, progress=progress), None
-    return dataset, validation
+        splits = read_splits(path, prefix=data.prefix, progress=reading)
+        return splits["train"], splits.get("vali")
+    return read_letor(path, progress=reading), None
 
 
 def _read_runs(data: DataPlan, report: Report) -> tuple[Dataset, Ranks, int]:
     """The documents that the given runs list, the ranks they have, and the highest grade of the judgements."""
-    assert data.runs is not None
-    assert data.qrels is not None
-    qrels = read_qrels(data.qrels)
-    runs = []
-    for done, file in enumerate(data.runs):
-        report(f"reading runs of {data.name}", done, len(data.runs))
+    qrels, files, runs = read_qrels(str(data.qrels)), data.runs or (), []
+    for done, file in enumerate(files):
+        report(f"reading runs of {data.name}", done, len(files))
         runs.append(read_run(file))
     dataset, ranks = ranked_by_runs(runs, qrels, name=data.name, queries=data.queries)
     return dataset, ranks, qrels.top
@@ -172,7 +154,7 @@ def _rankers(
             validation=validation,
             rankers="code" if data.rankers == "code" else "paper",
             workers=workers,
-            progress=lambda done, total: report(f"training rankers for {data.name}", done, total),
+            progress=partial(report, f"training rankers for {data.name}"),
         )
     read = read_rankers(data.rankers)
     if len(read) < needed:

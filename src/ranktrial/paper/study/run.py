@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from ranktrial import checks, extras
-from ranktrial.paper.study.folder import FailedTask, StudyFolder
+from ranktrial.paper.study.folder import FailedTask, Failure, StudyFolder, TaskResult
 from ranktrial.paper.study.pack import check_settings, packed_files, take_over
 from ranktrial.paper.study.plan import StudyPlan, Task
 from ranktrial.paper.study.prepare import Report, prepare
 from ranktrial.paper.study.tables import forget_tables, write_tables
-from ranktrial.paper.study.tasks import Failure, TaskResult, rankings_file, run_task
+from ranktrial.paper.study.tasks import rankings_file, run_task
 from ranktrial.paper.study.warm_up import warm_up
 
 # Workers share the cores already; more threads inside each only get in each other's way.

@@ -17,7 +17,7 @@ import mmap
 import sys
 import time
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from ranktrial.methods import ExpectedRun, Trajectory, parse_method
 from ranktrial.paper.data import Dataset, LinearRankers
 from ranktrial.paper.data.dataset import load_dataset, mapped
 from ranktrial.paper.study.files import written_whole
+from ranktrial.paper.study.folder import Failure, StudyFolder, TaskResult
 from ranktrial.paper.study.plan import DataPlan, StudyPlan, Task, UserPlan
 from ranktrial.paper.study.systems import Ranks, pair_of_ranks, system_pairs
 from ranktrial.rankings import Pair, Rankings
@@ -51,41 +52,6 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-@dataclass(frozen=True, eq=False)
-class TaskResult:
-    """The result of a task, and what it took.
-
-    Attributes:
-        ctr_a: True clicks per impression of ranker A.
-        ctr_b: True clicks per impression of ranker B.
-        run: The run of the method; for a limit an expected one.
-        seconds: Wall time of the method alone, without opening data; the first task of a process also loads compiled code.
-        cpu_seconds: Processor time of the process meanwhile, however busy the machine was with other work.
-        peak_memory: Bytes of the process in memory at most, mapped data included. Where the system cannot start the count
-            anew (it can on Linux) this is the peak since the process began.
-    """
-
-    ctr_a: float
-    ctr_b: float
-    run: Trajectory | ExpectedRun
-    seconds: float
-    cpu_seconds: float
-    peak_memory: int
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The error of a task that has no result.
-
-    Attributes:
-        error: In one line.
-        details: The traceback.
-    """
-
-    error: str
-    details: str = ""
 
 
 def seed_of(study_seed: int, *key: str | int) -> np.random.SeedSequence:
@@ -149,7 +115,7 @@ class PreparedData:
         """Simulated user for the documents of a pair."""
         if pair.n_documents == self.dataset.n_documents:
             return self.user
-        return replace(self.user, zeta=self.user.zeta[np.asarray(pair.ids)])
+        return self.user.of(np.asarray(pair.ids))
 
     def _linear_pair(self, index: int, k: int) -> Pair:
         """The first that asks ranks all documents, others map what it wrote."""
@@ -202,8 +168,7 @@ def click_probability(user: UserPlan, dataset: Dataset, top_grade: int | None = 
 def open_prepared(folder: str, digest: str, name: str) -> PreparedData:
     root = Path(folder)
     try:
-        record = json.loads((root / "plan.json").read_text())
-        plan = StudyPlan.from_dict(record["plan"], f"{root / 'plan.json'}", root)
+        plan = StudyFolder(root).read_plan()
         if plan.digest != digest:
             raise ValueError(f"{root / 'plan.json'} holds another plan than the one that is running")
         data = next(one for one in plan.data if one.name == name)

@@ -1,4 +1,4 @@
-"""Figures of a study as files with their data, an interactive report, and the table of the paper's claims; one file a figure.
+"""Figures of a study as files with their data, an interactive report, and the table of the paper's claims; one file a kind.
 
 Figures 1 to 4 are the paper's, with its methods: a panel per data set. Those from 5 on are ours: the systematic error of
 interleaving without noise, what users got, how many impressions the same error takes, our methods beside the paper's best, and
@@ -22,14 +22,11 @@ from ranktrial.paper.study.figures.claims_tables import (
     side_by_side,
     untested,
 )
+from ranktrial.paper.study.figures.clicks import rankers_figure, users_figure
 from ranktrial.paper.study.figures.drawing import Drawing, Names
-from ranktrial.paper.study.figures.error_curves import logging_figure, methods_figure, our_figure
-from ranktrial.paper.study.figures.expectation import expectation_figure
+from ranktrial.paper.study.figures.error_curves import expectation_figure, logging_figure, methods_figure, our_figure
 from ranktrial.paper.study.figures.impressions_needed import needed_records, needed_tables, ratios_figure
-from ranktrial.paper.study.figures.ranker_clicks import rankers_figure
-from ranktrial.paper.study.figures.systematic_error import limits_figure, wrong_signs_figure
-from ranktrial.paper.study.figures.user_clicks import users_figure
-from ranktrial.paper.study.figures.wrong_preferences import wrong_preferences_figure
+from ranktrial.paper.study.figures.wrong_preferences import limits_figure, wrong_preferences_figure, wrong_signs_figure
 from ranktrial.paper.study.plan import StudyPlan
 from ranktrial.paper.study.results import DataResults, read_results
 from ranktrial.report.charts import Record, save_chart, save_rows

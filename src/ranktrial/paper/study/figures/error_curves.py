@@ -1,4 +1,4 @@
-"""Figures 2 and 3: the paper's three errors by number of queries, of methods and of logging policies."""
+"""Figures 2, 3, 8 and 9: errors by number of queries, of the paper's methods, logging policies, ours, and of single runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import altair as alt
 import numpy as np
 
 from ranktrial.paper.study.curves import means, standard_errors
-from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, impressions_axis, short, tooltip
+from ranktrial.paper.study.figures.drawing import Drawing, Names, Panel, distinct, impressions_axis, short, tooltip
 from ranktrial.paper.study.labels import ROLES, role
 from ranktrial.paper.study.results import DataResults, Runs
 from ranktrial.paper.study.summary import METRICS
 from ranktrial.report.charts import Record, Sheets, add_to_all, decades, highlighting, zooming
 from ranktrial.texts import counted
 
+SIMULATED_POINTS = 3  # a decade
 WIDTH = 760  # of a figure across two columns, without axes
 TITLES = {
     "binary_error": "Binary error",
@@ -48,6 +49,10 @@ CAPTION = (
     "Mean over pairs of rankers, with a band of one standard error over pairs; labels stand at the ends of the lines. A binary "
     "error drawn at 0 is none at all, or next to none. Where methods have different pairs, compare them in figure 7: "
     "it takes the pairs that both have."
+)
+EXPECTATION_CAPTION = (
+    "Absolute error: what runs come to on average (lines) and the mean of single simulated runs, one a pair, with two standard "
+    "errors over pairs (points)."
 )
 TOOLTIP = tooltip("data:N", "method:N", "spelling:N", "pairs:Q", impressions=",", mean=".4~g", standard_error=".2~g")
 INTERLEAVING_SCALE = "The absolute error of interleaving contains that its x is on another scale than Delta (figure 5)."
@@ -223,3 +228,63 @@ def _spaced(points: Sequence[int], a_decade: int) -> set[int]:
     known = np.array(sorted(set(points)))
     wanted = np.arange(np.floor(a_decade * np.log10(known[0])), np.ceil(a_decade * np.log10(known[-1])) + 1) / a_decade
     return {int(known[-1]), *(int(known[np.argmin(np.abs(np.log10(known) - one))]) for one in wanted)}
+
+
+def expectation_figure(
+    expected: Sequence[DataResults], simulated: Sequence[DataResults], names: Names
+) -> list[Drawing]:
+    """Figure of the expected and simulated curves of every method that both studies have, by data set; None if none."""
+    others = {one.data: one for one in simulated}
+    both = [(one, others[one.data]) for one in expected if one.data in others]
+    methods = distinct(method for one, other in both for method in one.runs if method in other.runs)[:MOST_LINES]
+    sheets = Sheets()
+    records: list[Record] = []
+    panels = []
+    legend = alt.Legend(title=None, orient="bottom", columns=3)
+    looks = {kind: names.channel(kind, methods, legend) for kind in ("colour", "dash", "shape")}
+    for one, other in both:
+        here = [method for method in methods if method in one.runs and method in other.runs]
+        lines = [record for m in here for record in _points(one.data, one.runs[m], names, "expected", None)]
+        points = [
+            record for m in here for record in _points(one.data, other.runs[m], names, "simulated", SIMULATED_POINTS)
+        ]
+        if not lines:
+            continue
+        records += lines + points
+        x = impressions_axis([record["impressions"] for record in lines])
+        low, high = min(r["low"] for r in records), max(r["high"] for r in records)
+        scale = alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
+        y = alt.Y("mean:Q", title="absolute error", scale=scale, axis=decades(low, high))
+        line = alt.Chart(sheets.add(lines)).mark_line(strokeWidth=1.3)
+        dots = alt.Chart(sheets.add(points)).encode(x=x, color=looks["colour"])
+        panels.append(
+            alt.layer(
+                line.encode(x=x, y=y, color=looks["colour"], strokeDash=looks["dash"]),
+                dots.mark_rule().encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"),
+                dots.mark_point(filled=True, size=34, opacity=1).encode(y=y, shape=looks["shape"]),
+            ).properties(width=330, height=230, title=one.data)
+        )
+    if not panels:
+        return []
+    chart = sheets.spec(alt.concat(*panels, columns=2, spacing=20))
+    return [Drawing("figure9_expectation", "Expected and simulated runs", EXPECTATION_CAPTION, chart, records)]
+
+
+def _points(data: str, runs: Runs, names: Names, what: str, a_decade: int | None) -> Iterator[Record]:
+    errors = runs.errors["absolute_error"]
+    mean = means(errors)
+    spread = standard_errors(errors) if len(errors) > 1 else 0 * mean
+    decade = float("-inf")
+    for point, value, error in zip(runs.impressions.tolist(), mean.tolist(), spread.tolist()):
+        if a_decade is not None:
+            if point < decade:
+                continue
+            decade = point * 10 ** (1 / a_decade)
+        yield {
+            **names.key(data, runs.method),
+            "what": what,
+            "impressions": point,
+            "mean": value,
+            "low": max(value - 2 * error, value / 3),
+            "high": value + 2 * error,
+        }
