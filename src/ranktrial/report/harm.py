@@ -76,12 +76,12 @@ def guards(
         answers: Answers by metric: those that guard with a tolerance stop the trial like the others.
     """
     _, analysis, decision, widen = clicks
-    wanted, (a, b), each = analysis.config.guards, analysis.config.labels, level_of_each(analysis)
+    wanted, (a, b) = analysis.config.guards, analysis.config.labels
     watched: list[
         tuple[str, float, tuple[float, float], str, str]
     ] = []  # name, tolerance, loss and sure loss, sentence
     if wanted.clicks is not None or wanted.shown is not None:
-        known = compared(analysis, decision, widen, each)
+        known = compared(analysis, decision, widen, level_of_each(analysis))
         if wanted.clicks is not None:
             watched.append(("clicks of B", wanted.clicks, loss_of_b(known), f"{b} gets", f"fewer clicks than {a}"))
         if wanted.shown is not None:
@@ -97,11 +97,13 @@ def guards(
     fallbacks = {name: count for name, count in tallies.items() if name.startswith(FALLBACK)}
     faults = sum(count for name, count in fallbacks.items() if "stopped" not in name)
     if wanted.fallbacks is not None:
+        left_out = _share_of(faults, stored + faults, level_of_each(analysis))
         what = "of the searches left out because of faults"
-        watched.append(("fallbacks", wanted.fallbacks, _share_of(faults, stored + faults, each), "There are", what))
+        watched.append(("fallbacks", wanted.fallbacks, left_out, "There are", what))
     if wanted.latency is not None:
         calls = stored + sum(fallbacks.values()) + sum(tallies.get(name, 0) for name in (OUTSIDE_SHARE, SHOWN_AGAIN))
-        slow, what = _share_of(tallies.get(SLOW, 0), calls, each), "of the calls of rank that take more than 5 ms"
+        slow = _share_of(tallies.get(SLOW, 0), calls, level_of_each(analysis))
+        what = "of the calls of rank that take more than 5 ms"
         watched.append(("latency", wanted.latency, slow, "There are", what))
     return tuple(
         _guard(name, tolerance, *loss, who, what, wanted.level, of_b=who.startswith(f"{b} "))

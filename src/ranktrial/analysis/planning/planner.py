@@ -139,6 +139,40 @@ class Planner:
         once = fixed_impressions(variance, difference, power=self.power, level=self.level)
         return once, self._often(variance, difference, known.occasions)
 
+    def _variances(
+        self,
+        moments: Moments,
+        runs: list[list[Stage]],
+        weights: Weights | None,
+        level: float,
+        first_look: float,
+        estimated: bool,
+    ) -> tuple[Callable[[float], float], Callable[[float], tuple[float, float]]]:
+        """The variance of x by the number of impressions, theta known; and the one added by estimating theta from so many.
+
+        With the latter comes the factor by which intervals at this level are widened further.
+        """
+        bend = mean_bend(runs[0], first_look) if estimated and np.isfinite(first_look) else 0.0
+
+        def noise(n: float) -> float:
+            return self.noise * weights(n) if weights is not None else 0.0
+
+        def known(n: float) -> float:
+            return noise(n) + (float(np.mean([mean_variance(run, n) for run in runs])) if runs else moments.variance)
+
+        @cache
+        def added(n: float) -> tuple[float, float]:
+            if not estimated:
+                return 0.0, 1.0
+            error = theta_error(runs[0], n, bend).with_noise(noise(n))
+            if not np.isfinite(error.variance):
+                return np.inf, 1.0
+            widen = t_widening(error.freedom, level) * error.mean_widening()
+            more = error.variance - mean_variance(runs[0], n) - noise(n)
+            return more, widen * np.sqrt(error.clicks_alone / error.variance)
+
+        return known, added
+
     def of_estimate(
         self,
         method: Method,
@@ -150,27 +184,14 @@ class Planner:
 
         Where clicks have a noise of their own, ``weights`` are the sums of squared weights of clicks, on average.
         """
+        by_model = method.traits.needs_position_bias
         estimated = bool(runs) and method.traits.learns_position_bias
-        away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
-
-        def noise(n: float) -> float:
-            return self.noise * weights(n) if weights is not None else 0.0
-
-        def known(n: float) -> float:
-            return noise(n) + (float(np.mean([mean_variance(run, n) for run in runs])) if runs else moments.variance)
-
-        @cache
-        def added(n: float) -> tuple[float, float]:
-            """Variance added by estimating theta from n impressions, and the factor by which intervals are widened further."""
-            if not estimated:
-                return 0.0, 1.0
-            error = theta_error(runs[0], n, bend).with_noise(noise(n))
-            if not np.isfinite(error.variance):
-                return np.inf, 1.0
-            widen = t_widening(error.freedom, level) * error.mean_widening()
-            return error.variance - mean_variance(runs[0], n) - noise(n), widen * np.sqrt(
-                error.clicks_alone / error.variance
-            )
+        # Estimates by the click model share the error probability with those that test them.
+        level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if by_model else 1.0)
+        first_look = self._first_look(moments.ctr * self.occasions)
+        if estimated:
+            first_look = max(first_look, theta_known_after(runs[0], EARLY))
+        known, added = self._variances(moments, runs, weights, level, first_look, estimated)
 
         def fixed(n: float, difference: float) -> float:
             variance = known(n) + added(n)[0]
@@ -188,37 +209,29 @@ class Planner:
                 level=level,
             )
 
-        # Estimates by the click model share the error probability with those that test them.
-        level = 1 - (1 - self.level) * (SHARES[POSITION_BASED] if method.traits.needs_position_bias else 1.0)
-        first_look = self._first_look(moments.ctr * self.occasions)
-        if estimated:
-            first_look = max(first_look, theta_known_after(runs[0], EARLY))
-        bend = mean_bend(runs[0], first_look) if estimated and np.isfinite(first_look) else 0.0
         trusting = _settled(partial(fixed, difference=self.delta), min(first_look, MOST))
         at = min(trusting, MOST)
         total = known(at) + added(at)[0]
         tightest_at = self._tightest(total, self.delta)
         detectable = None
         if self.traffic is not None:
+            away = (jackknife_quantiles if estimated else normal_quantiles)(self.power, self.level)
             detectable = float(away * np.sqrt((known(self.traffic) + added(self.traffic)[0]) / self.traffic))
-            detectable += (
-                max(self.allowed, self.guard.by_model) if method.traits.needs_position_bias else self.guard.by_ab
-            )
+            detectable += max(self.allowed, self.guard.by_model) if by_model else self.guard.by_ab
+
+        tested = 0.0
+        if self.noise and weights is not None and by_model:
+            tested = _settled(partial(self._tested, known, weights), trusting)
 
         def to_find(difference: float) -> tuple[float, float]:
             """Impressions looked at once and looked at often, if a winner needs an interval so far from the estimate."""
             if not (difference > ROUNDING and np.isfinite(total)):
                 return np.inf, np.inf
             once, often = (_settled(partial(of, difference=difference), trusting) for of in (fixed, anytime))
-            if self.noise and weights is not None and method.traits.needs_position_bias:
-                return max(once, tested), max(often, tested)
-            return once, often
+            return max(once, tested), max(often, tested)
 
-        tested = (
-            _settled(partial(self._tested, known, weights), trusting) if self.noise and weights is not None else 0.0
-        )
         trusting_often = to_find(self.delta)[1]
-        if method.traits.needs_position_bias:
+        if by_model:
             away_by = self.allowed, max(self.allowed, self.guard.by_model)
             (_, unguarded), (once, often) = (
                 self._or_by_ab_traffic(method, *to_find(self.delta - by), moments.ctr, total) for by in away_by
@@ -226,13 +239,12 @@ class Planner:
         else:
             unguarded = trusting_often
             once, often = to_find(self.delta - self.guard.by_ab)
-        uses = None if not method.traits.needs_position_bias else "estimated" if estimated else "known"
         return PlannedMethod(
             method=str(method),
             is_ab=is_ab(method),
             plain=sum(method.traits.ab_shares) == 1,
             tends_to_delta=True,
-            theta=uses,
+            theta=None if not by_model else "estimated" if estimated else "known",
             variance=known(at),
             theta_variance=added(at)[0],
             outcome=self.delta,
