@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ranktrial.analysis import click_gain, estimate, evidence, fit_position_bias
-from ranktrial.analysis.evidence import Members, searches
+from ranktrial.analysis.evidence import searches
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
 from ranktrial.methods import AB, LogOpt
@@ -78,7 +78,7 @@ def test_searches_of_a_log_tell_what_those_of_its_pair_do() -> None:
     assert found.tables.shape == (2, 500, pair.k)
     method = LogOpt(bias="known", holdback=0.1)
     beliefs = method.learn(evidence(log), expected_beliefs(pair, user))
-    truth, sizes, clicks = user.zeta[Members.of(log).document[found.row]], [], []
+    truth, sizes, clicks = user.zeta[found.document[found.row]], [], []
     for tables, prediction, judged in found.cross_fitted(beliefs.theta, effects=True):
         assert np.abs(prediction - truth).mean() < 0.03
         assert judged.mean() == pytest.approx(truth.mean(), rel=0.05)
@@ -100,7 +100,7 @@ def test_searches_are_the_latest_as_they_came() -> None:
     drawn = draw_impressions([policy], user, [8_000], seed=3, asked=[asked])
     log = Log.of(pair, policy, drawn.rankings, drawn.clicks)
     found = searches(log)
-    query = log.document_query[Members.of(log).document[found.row[found.tables[0, :, 0]]]]
+    query = log.document_query[found.document[found.row[found.tables[0, :, 0]]]]
     assert np.mean(query < 20) == pytest.approx(np.mean(asked[-2_500:] < 20), abs=4.5 * 0.5 / np.sqrt(500))
     assert len(query) == 500
 

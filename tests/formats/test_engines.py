@@ -15,7 +15,7 @@ import sqlglot
 from postgres_server import PASSWORD
 from ranktrial.analysis import estimate, fit_position_bias
 from ranktrial.analysis.hostile import most_worth as most_worth_in_memory
-from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, EstimatorResult, _hausman, disagreement
+from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, EstimatorResult, _hausman, disagreements
 from ranktrial.formats.answers import by_sums
 from ranktrial.formats.database import SQLLog, connect
 from ranktrial.formats.estimating import (
@@ -169,7 +169,7 @@ def test_clicks_of_both_rankers_are_those_of_the_log(engine: SQLLog, exported: t
 @pytest.mark.slow
 def test_exposure_disagreement_and_counts_are_those_of_the_log(engine: SQLLog, exported: tuple[Log, LogFolder]) -> None:
     log, added = exported[0], Added.of(engine, np.array(THETA))
-    assert added["apart"] == pytest.approx(len(log) * disagreement(log, np.array(THETA)), rel=1e-12)
+    assert added["apart"] == pytest.approx(disagreements(log, np.array(THETA))[log.design].sum(), rel=1e-12)
     assert (added["impressions"], added["clicks"]) == (len(log), log.clicks.sum())
     assert added["units"] == len(np.unique(log.unit))
 
@@ -188,7 +188,7 @@ def test_exposure_disagreement_by_hand(tmp_path: Path) -> None:
     found = Added.of(there, theta)
     expected = 2 / 3 + 2 / 3 + 0 + 1
     assert found["apart"] == pytest.approx(expected, rel=1e-12)
-    assert disagreement(log, theta) == pytest.approx(expected / 4, rel=1e-12)
+    assert disagreements(log, theta)[log.design].mean() == pytest.approx(expected / 4, rel=1e-12)
     assert (found["impressions"], found["units"], found["clicks"]) == (4, 3, 0)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranktrial.analysis.decision import ALLOWANCE, Combined, combine, turned, widened, widening
+from ranktrial.analysis.decision import ALLOWANCE, combine, turned, widened, widening
 from ranktrial.analysis.drift import Drift
 from ranktrial.analysis.estimators.estimation import fit_position_bias
 from ranktrial.analysis.estimators.metric_values import MetricValues, metric_values
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, SegmentBias
 from ranktrial.analysis.evidence import Gain, click_gain
 from ranktrial.analysis.intervals import looks
-from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_CLICKS, TIGHTEST_AT, EstimatorResult, Ladder, happened, ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_CLICKS, TIGHTEST_AT, EstimatorResult, Ladder, ladder
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.config import TrialConfig
 from ranktrial.interval import Interval
@@ -96,11 +96,6 @@ class Analysis:
     values: MetricValues | None = None
 
     @property
-    def metric(self) -> Metric:
-        """The metric that estimates, intervals and decisions are of."""
-        return Clicks() if self.values is None else self.values.metric
-
-    @property
     def differs(self) -> SegmentBias | None:
         """Theta by segment, where it surely differs."""
         return None if self.fit is None else self.fit.by_segment
@@ -122,11 +117,6 @@ class Analysis:
         return self.result.estimate
 
     @cached_property
-    def combined(self) -> Combined:
-        """Combination of all estimates that the tests between them do not contradict."""
-        return combine(self.ladder, self.widen)
-
-    @cached_property
     def apart(self) -> tuple[str, ...]:
         """Names of estimates whose interval has nothing in common with those that assume less, whatever the tests say."""
         return combine(replace(self.ladder, tests=()), self.widen).contradicted
@@ -136,10 +126,10 @@ class Analysis:
         """Room that the allowance gives to intervals by the click model."""
         return widening(allowed_share(self.config) * self.ladder.disagreement * self.ladder.ctr)
 
-    @property
+    @cached_property
     def interval(self) -> Interval:
-        """The interval of A - B: over all units so far, or over those since the difference changed."""
-        return turned(self.drift.since) if self.changed else self.combined.interval
+        """The interval of A - B by all estimates that no test contradicts: over all units, or since the difference changed."""
+        return turned(self.drift.since) if self.changed else combine(self.ladder, self.widen).interval
 
     @cached_property
     def drift(self) -> Drift:
@@ -181,12 +171,13 @@ class Analysis:
             places = np.array([come])
         times = came(log, sums)[places - 1]
         low, high = (np.full(len(places), side * np.inf) for side in (-1, 1))
+        each = log.clicks_each if self.values is None else self.values.each != 0
         for result in self.ladder.results:
             if result.name not in used or result.estimate is None:
                 continue
             own = result.estimate.sums
             there = np.searchsorted(came(log, own), times, side="right")  # cohorts that have come by then
-            clicks = happened(log, self.values, on_ab=result.name == AB_TRAFFIC)
+            clicks = log.cohorts.by(each * (log.arm != 0) if result.name == AB_TRAFFIC else each)
             so_far = np.append(0.0, np.cumsum(clicks[own.units]))[there]
             some = np.flatnonzero(so_far >= LEAST_CLICKS)
             once, again = np.unique(there[some], return_inverse=True)  # A/B traffic may stand still between two looks

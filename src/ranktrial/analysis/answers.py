@@ -21,7 +21,7 @@ from ranktrial.analysis.guardrails.click_model import ASSUMPTIONS, COMPANY, INDE
 from ranktrial.analysis.guardrails.estimates import BIAS
 from ranktrial.analysis.guardrails.over_time import BIAS_OVER_TIME, drift_text
 from ranktrial.analysis.guardrails.status import Guardrail
-from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, DIRECT, POSITION_BASED, Ladder
+from ranktrial.analysis.ladder import AB_TRAFFIC, AFFINE, ASSUMES, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.metrics import CheckLimits, MetricAnswer, MetricDecision, guarded, measured, metric_answer
 from ranktrial.analysis.segments import AttributeTest, SegmentAnswer, answers_by_segment, subject
 from ranktrial.analysis.verdict import SureSegment, Verdict, segment_text, verdict
@@ -234,7 +234,7 @@ def estimate_rows(estimates: Ladder, decision: Decision) -> tuple[EstimateRow, .
     return tuple(
         EstimateRow(
             name=one.name,
-            assumes=one.assumes,
+            assumes=ASSUMES[one.name],
             difference=0.0 - one.estimate.delta if one.estimate is not None and decision.clicks else float("nan"),
             interval=turned(one.interval),
             used=one.name in decision.used,

@@ -110,7 +110,7 @@ class Drift:
         ('fail', 2994, (2906, 3084), 0.3)
         """
         units = None if units is None else Units.of(units)
-        sums = values if isinstance(values, UnitSums) else UnitSums.of(values, units)
+        sums = UnitSums.of(values, units)
         when = _times_of_units(times, units, sums)
         if period is not None and when is None:
             raise ValueError("period needs times, and none are given")

@@ -24,11 +24,7 @@ from ranktrial.analysis._kernels import draws_evidence
 from ranktrial.arrays import FloatArray, IntArray
 from ranktrial.log.units import Units, UnitSums
 
-CONCENTRATIONS = (
-    30.0,
-    300.0,
-    3000.0,
-)  # draws that the stated probabilities count for: large and small faults are found
+CONCENTRATIONS = (30.0, 300.0, 3000.0)  # draws that stated probabilities count for: large and small faults are found
 ENOUGH = 50.0  # equally large values, before a sum of them is taken for normal
 
 
@@ -105,7 +101,7 @@ def mean_evidence(
     [False, True]
     """
     checks.at_least("widen", widen, 1)
-    sums = values if isinstance(values, UnitSums) else UnitSums.of(values, units)
+    sums = UnitSums.of(values, units)
     x = tells = sums.totals
     if telling is not None:
         own = np.asarray(telling, np.float64)

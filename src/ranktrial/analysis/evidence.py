@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.metric_values import MetricValues
 from ranktrial.analysis.estimators.relevance import examinations
 from ranktrial.analysis.estimators.results import BiasFit, Estimate
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray, ragged
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.methods.beliefs import Evidence
 from ranktrial.methods.searches import SEARCHES, SHORT_LOG, FoldSums, Searches, folds_of
+from ranktrial.position_bias import Examinations
 
 RECENT = 5 * SEARCHES  # impressions that stand for the traffic to come
 
@@ -87,32 +87,6 @@ def click_gain(
     return Gain(found, float(clicks / len(log)) - found.delta, theta is not None)
 
 
-class Members(NamedTuple):
-    """Places of a document in two lists: a row for each (document, rank in A, rank in B) that occurs, by document.
-
-    Attributes:
-        of_slot: Which of them each slot is.
-        document: Of each.
-        place: Number of its pair of ranks, of which there are few.
-        rank_a: In A's list, of each such pair; rank_b in B's.
-    """
-
-    of_slot: IntArray
-    document: IntArray
-    place: IntArray
-    rank_a: IntArray
-    rank_b: IntArray
-
-    @classmethod
-    def of(cls, log: Log) -> Members:
-        """Find the members of a log, the rows of the relevance model."""
-        width = log.rank_width
-        keys, of_slot = np.unique((log.document * width + log.rank_a) * width + log.rank_b, return_inverse=True)
-        document, pair = np.divmod(keys, width * width)
-        pairs = np.unique(pair)
-        return cls(of_slot, document, np.asarray(np.searchsorted(pairs, pair)), *np.divmod(pairs, width))
-
-
 def evidence(
     log: Log, *, agree: bool | None = None, gain: Gain | None = None, impressions: int | None = None
 ) -> Evidence:
@@ -128,37 +102,38 @@ def searches(log: Log) -> Searches:
     first = max(len(log) - RECENT, 0)
     sample = np.linspace(first, len(log) - 1, min(SEARCHES, len(log))).astype(np.int64)
     design = log.design[sample]
-    starts, sizes = log.slot_offsets[design], np.diff(log.slot_offsets)[design]
-    which = np.repeat(np.arange(len(design)), sizes)
-    slots = np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    sizes = np.diff(log.slot_offsets)[design]
+    slots, which = ragged(log.slot_offsets[design], sizes), np.repeat(np.arange(len(design)), sizes)
     tables = np.full((2, len(design), log.k), -1, np.int32)
     for table, rank in zip(tables, (log.rank_a[slots], log.rank_b[slots])):
         listed = rank < log.k
         table[which[listed], rank[listed]] = np.flatnonzero(listed)
-    members, by_query = Members.of(log), np.arange(len(log.queries) + 1)
+    width, by_query = log.rank_width, np.arange(len(log.queries) + 1)
+    keys, row = np.unique((log.document * width + log.rank_a) * width + log.rank_b, return_inverse=True)
+    document, ranks = np.divmod(keys, width * width)
     asked = np.zeros(len(log.queries), bool)
     asked[log.query[design]] = True
     short = len(log) <= SHORT_LOG
-    rows = np.flatnonzero(short | asked[log.document_query[members.document]])
-    everything = np.ones(len(log), bool)
+    some = np.flatnonzero(short | asked[log.document_query[document]])
+
+    def seen(theta: FloatArray) -> Examinations:
+        return examinations(log, np.ones(len(log), bool), theta, row, len(document))
+
+    def folds(theta: FloatArray) -> FoldSums:
+        count, number = folds_of(log.clicks.sum()), np.full(len(document), len(some))
+        number[some] = np.arange(len(some))  # all others are one, which is left out
+        member, fold = number[row], log.group(count)
+        sums = (examinations(log, fold == one, theta, member, len(some) + 1) for one in range(count))
+        return FoldSums(some, short, [one.of(np.arange(len(some))) for one in sums])
+
     return Searches(
         tables,
         log.unit[sample].view(np.uint64),
-        members.of_slot[slots],
-        lambda theta: examinations(log, everything, theta, members.of_slot, len(members.document)),
-        lambda theta: _folds(log, members, theta, rows, short),
-        members.rank_a[members.place],
-        members.rank_b[members.place],
-        np.searchsorted(log.document_query[members.document], by_query),
-        members.document,
+        row[slots],
+        seen,
+        folds,
+        *np.divmod(ranks, width),
+        np.searchsorted(log.document_query[document], by_query),
+        document,
         np.searchsorted(log.document_query, by_query),
     )
-
-
-def _folds(log: Log, members: Members, theta: FloatArray, rows: IntArray, whole: bool) -> FoldSums:
-    """Clicks and examinations in folds of units, for some of the log's members (``Members``)."""
-    count, number = folds_of(log.clicks.sum()), np.full(len(members.document), len(rows))
-    number[rows] = np.arange(len(rows))  # all others are one, which is left out
-    of_slot, fold, first = number[members.of_slot], log.group(count), np.arange(len(rows))
-    sums = [examinations(log, fold == one, theta, of_slot, len(rows) + 1).of(first) for one in range(count)]
-    return FoldSums(rows, whole, sums)

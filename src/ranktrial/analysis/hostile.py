@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ranktrial.analysis.estimators.valuing import click_worth
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, EstimatorResult
 from ranktrial.arrays import FloatArray
 from ranktrial.log.folding import Statistic, fold
@@ -34,7 +35,7 @@ def worth_of_each(log: Log, result: EstimatorResult, ranker: int) -> FloatArray:
             found[own] = (part.rankings[part.row[own]] >= 0).sum(1) / share
             return found
         assert theta is not None
-        of_page = _worth_at_ranks(part) if direct else _worth_by_exposure(part, theta)
+        of_page = _worth_at_ranks(part) if direct else click_worth(part, theta)[part.rankings[part.row]]
         return np.asarray(np.maximum(ranker * of_page, 0.0).sum(1))
 
     name, beliefs = f"hostile clicks: {result.name}, {ranker}", (None if theta is None else theta.tobytes(),)
@@ -51,9 +52,3 @@ def _worth_at_ranks(log: Log) -> FloatArray:
         worth = np.divide(sign, chance, out=np.zeros_like(chance), where=chance > 0)
         of_page += np.where((slots >= 0) & (rank[slots] == np.arange(log.k)), worth[slots], 0.0)
     return of_page
-
-
-def _worth_by_exposure(log: Log, theta: FloatArray) -> FloatArray:
-    """Worth of a click at each rank of each page to estimates of A - B by position bias."""
-    (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
-    return np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)[log.rankings[log.row]]

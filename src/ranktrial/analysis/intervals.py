@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ranktrial import checks
-from ranktrial.arrays import FloatArray, IntArray, Numbers
-from ranktrial.distributions import t_quantile
+from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.interval import Interval
 from ranktrial.log._kernels import NEVER, betting_interval, predictable_bets, refuted_at, sums_so_far
 from ranktrial.log.units import Units, UnitSums
@@ -113,7 +113,7 @@ def fixed_interval(
     -0.2421 to +2.2421
     """
     checks.between("level", level, 0, 1, open_ends=True)
-    sums = _sums(values, units)
+    sums = UnitSums.of(values, units)
     if len(sums) < 2:
         what = "values" if sums.units is None else "units"
         raise ValueError(f"{len(sums)} {what}, an interval needs at least 2")
@@ -156,14 +156,19 @@ def asymptotic_radius(
     """
     checks.between("level", level, 0, 1, open_ends=True)
     checks.at_least("tightest_at", tightest_at, 1)
-    return radius(np.asarray(units, np.float64), np.asarray(spread, np.float64), level, tightest_at)
-
-
-def radius(n: Numbers, spread: Numbers, level: float, tightest_at: float) -> FloatArray:
-    """``asymptotic_radius``, without checks."""
-    rho2 = mixture_scale(level, tightest_at)
+    n, rho2 = np.asarray(units, np.float64), mixture_scale(level, tightest_at)
     grown = n * rho2 + 1
-    return np.asarray(spread * np.sqrt(2 * grown / (n**2 * rho2) * np.log(np.sqrt(grown) / (1 - level))))
+    reach = np.sqrt(2 * grown / (n**2 * rho2) * np.log(np.sqrt(grown) / (1 - level)))
+    return np.asarray(np.asarray(spread, np.float64) * reach)
+
+
+def t_widening(freedom: float, level: float = 0.95) -> float:
+    """Factor by which an interval is wider for an error with few degrees of freedom: t over the normal quantile.
+
+    >>> round(t_widening(19), 3), round(t_widening(200), 3)
+    (1.068, 1.006)
+    """
+    return t_quantile(0.5 + level / 2, freedom) / normal_quantile(0.5 + level / 2)
 
 
 def asymptotic_sequence(
@@ -199,9 +204,7 @@ def asymptotic_sequence(
     +0.4390 to +0.5610 or +0.3780 to +0.6220
     """
     checks.at_least("widen", widen, 1)
-    checks.between("level", level, 0, 1, open_ends=True)
-    checks.at_least("tightest_at", tightest_at, 1)
-    sums = _sums(values, units)
+    sums = UnitSums.of(values, units)
     points = sums.places(_points(checkpoints, sums.count))
     middle = sums.totals[0] / sums.impressions[0]  # shifting by a constant changes no spread, and keeps the sums small
     seen, summed, squared, crossed, counted, differ = sums_so_far(sums.totals, sums.impressions, points)
@@ -209,7 +212,8 @@ def asymptotic_sequence(
     squares = squared - 2 * mean * crossed + mean**2 * counted
     spread = np.sqrt(np.maximum(squares, 0) / np.maximum(points - 1, 1)) / (seen / points)
     come = points * sums.together
-    reach = widen * radius(come, spread * np.sqrt(sums.together), level, tightest_at) + bias_bound
+    of_units = spread * np.sqrt(sums.together)
+    reach = widen * asymptotic_radius(come, of_units, level=level, tightest_at=tightest_at) + bias_bound
     reach = np.where((come >= first_look) & (differ >= ENOUGH_TO_TELL), reach, np.inf)
     return Band(sums.come(points), middle + mean, middle + mean - reach, middle + mean + reach, level)
 
@@ -241,7 +245,7 @@ def betting_sequence(
     >>> print(betting_sequence([0.0, 1.0] * 500, [100, 1_000], bound=1).last)
     +0.4469 to +0.5527
     """
-    sums = _sums(values, units)
+    sums = UnitSums.of(values, units)
     points = _points(checkpoints, len(sums))
     y, w, bets = _bets(sums, bound, level, tightest_at, largest_unit)
     ends = np.array([betting_interval(y[:n], w[:n], bets[:n], 1 - level, tolerance) for n in points])
@@ -266,18 +270,10 @@ def refuted_after(
     (10, None)
     """
     checks.between("mean", mean, -bound, bound)
-    y, w, bets = _bets(_sums(values, units), bound, level, tightest_at, largest_unit)
+    y, w, bets = _bets(UnitSums.of(values, units), bound, level, tightest_at, largest_unit)
     scaled, needed = (mean + bound) / (2 * bound), np.log(2 / (1 - level))
     times = [refuted_at(y, w, bets, scaled, above, needed) for above in (True, False)]
     return min((int(at) + 1 for at in times if at != NEVER), default=None)
-
-
-def _sums(values: ArrayLike | UnitSums, units: ArrayLike | Units | None) -> UnitSums:
-    if not isinstance(values, UnitSums):
-        return UnitSums.of(values, units)
-    if units is not None:
-        raise ValueError("units are given twice: the sums have their own")
-    return values
 
 
 def _bets(

@@ -22,8 +22,8 @@ assumption holds ever leaves out the truth is at most 1 - level. ``decision.deci
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,10 @@ from ranktrial.analysis.estimators.kinds import Adjusted, DeltaEstimator, Direct
 from ranktrial.analysis.estimators.metric_values import MetricValues
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, by_group, jackknife_error
 from ranktrial.analysis.estimators.valuing import scaled
-from ranktrial.analysis.intervals import radius
+from ranktrial.analysis.intervals import asymptotic_radius, t_widening
 from ranktrial.analysis.power import tightest_for
 from ranktrial.arrays import FloatArray, sum_by_group
-from ranktrial.distributions import normal_quantile, t_quantile
+from ranktrial.distributions import normal_quantile
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.position_bias import NotIdentifiable
@@ -86,10 +86,6 @@ class EstimatorResult:
     tightest_at: float = float("nan")
 
     @property
-    def assumes(self) -> str:
-        return ASSUMES[self.name]
-
-    @cached_property
     def has_interval(self) -> bool:
         """True if it has an interval."""
         return self.estimate is not None and bool(np.isfinite(self.interval.low))
@@ -101,7 +97,7 @@ class EstimatorResult:
         spread = found.sums.standard_error * np.sqrt(found.units) * found.inflation(self.level)
         if np.isnan(self.tightest_at):
             return np.asarray(normal_quantile(0.5 + self.level / 2) * spread / np.sqrt(units))
-        return radius(np.asarray(units, np.float64), spread, self.level, self.tightest_at)
+        return asymptotic_radius(units, spread, level=self.level, tightest_at=self.tightest_at)
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,7 @@ class Ladder:
 
     def tested(self, result: EstimatorResult) -> bool:
         """True if an estimate with fewer assumptions could have contradicted it; the first one needs no test."""
-        return result.name == AB_TRAFFIC or bool(self._witnesses(result))
+        return self.hidden(result) < np.inf
 
     def blind(self, result: EstimatorResult, difference: float | None = None) -> float:
         """Factor by which searches are too few for a winner by this estimate; at most 1 where they are enough.
@@ -214,14 +210,14 @@ class Ladder:
         return min(tests, key=lambda test: (not test.refuted, not test.contradicted), default=None)
 
     def hidden(self, result: EstimatorResult) -> float:
-        """Largest bias that the surest test of an estimate could have missed; infinite where nothing tests it."""
+        """Largest bias that the surest test of an estimate could have missed; infinite where nothing tests it.
+
+        The affine estimate tests nothing here: it has most of the position-based one's assumption.
+        """
         if result.name == AB_TRAFFIC:
             return 0.0
-        return min((test.hidden for test in self._witnesses(result)), default=float("inf"))
-
-    def _witnesses(self, result: EstimatorResult) -> list[Hausman]:
-        """Tests by estimates that do not share its assumption: the affine one has most of the position-based one's."""
-        return [test for test in self.tests if test.upper == result.name and test.lower != AFFINE]
+        tests = [test for test in self.tests if test.upper == result.name and test.lower != AFFINE]
+        return min((test.hidden for test in tests), default=float("inf"))
 
     @property
     def settled(self) -> bool | None:
@@ -277,56 +273,38 @@ def ladder(
     >>> [(result.name, str(result.interval)) for result in found.results], found.shown.name
     (..., 'position-based')
     """
-    found: dict[str, Estimate] = {}
     options["independent"] = "cohorts"
     if metric is not None:
         only = Adjusted() if only is None and metric.of_results is None else only
         options["metric"], fitted = metric, None if fitted is None else min(fitted, len(log))
-    missing = dict.fromkeys(ASSUMES if only is None else (AB_TRAFFIC,), "")
-    arms = _arms(log)
-    clicks = float(happened(log, metric).sum())
-    known = scaled(theta.bias.theta) if isinstance(theta, BiasFit) else theta
-    if min(arms) >= (LEAST_ARM if only is None else 1):
-        found[AB_TRAFFIC] = estimate(log, estimator=only or Adjusted(), **options)
-    else:
-        missing[AB_TRAFFIC] = f"{LEAST_ARM} A/B searches of A and of B ({arms[0]} and {arms[1]} so far)"
+    fit, known = (theta, scaled(theta.bias.theta)) if isinstance(theta, BiasFit) else (None, theta)
+    found = {AB_TRAFFIC: _of_ab_traffic(log, only, options)}
+    if only is None:
+        found |= dict.fromkeys((DIRECT, AFFINE, POSITION_BASED), "")
     if only is None and len(log):
         try:
             found[DIRECT] = estimate(log, estimator=Direct(), theta=known, fitted=fitted, **options)
         except RequirementError as refusal:
-            missing[DIRECT] = f"A/B traffic: {refusal}"
-        if theta is None:
-            missing[POSITION_BASED] = waits_for
-        else:
+            found[DIRECT] = f"A/B traffic: {refusal}"
+        found[POSITION_BASED] = waits_for
+        if theta is not None:
             found[POSITION_BASED] = estimate(
                 log, theta=theta, estimator=estimator, uncovered="leave out", fitted=fitted, **options
             )
-        if metric is not None:
-            del missing[AFFINE]
-        elif not isinstance(theta, BiasFit):
-            missing[AFFINE] = "position bias from the trial's own clicks"
-        elif theta.by_segment is not None:
-            missing[AFFINE] = f"one position bias for all: that of {theta.by_segment.attribute} differs"
+        if metric is None:
+            found[AFFINE] = _affine(log, fit, found[DIRECT], fitted, options)
         else:
-            first = len(log) if fitted is None else fitted
-            lines = log.kept.fitted(log, first, "lines", (theta,), lambda part: _lines(part, theta))
-            if isinstance(lines, str):
-                missing[AFFINE] = f"more clicks on documents of different relevance at the same ranks ({lines})"
-            else:
-                found[AFFINE] = affine_estimate(log, theta, lines, fitted=fitted, **options)
-    if AFFINE in found and DIRECT in found and found[AFFINE].standard_error > found[DIRECT].standard_error:
-        missing[AFFINE] = "more clicks: the direct estimate assumes less and is surer"
-        del found[AFFINE]
-    on_ab = float(happened(log, metric, on_ab=True).sum())
-    results = [
+            del found[AFFINE]
+    each, of_ab = log.clicks_each if metric is None else metric.each != 0, log.arm != 0
+    results = tuple(
         made_result(
-            name, found.get(name), waits, clicks=on_ab if name == AB_TRAFFIC else clicks, level=level,
+            name, None if isinstance(one, str) else one, one if isinstance(one, str) else "",
+            clicks=float((each[of_ab] if name == AB_TRAFFIC else each).sum()), level=level,
             share=1.0 if only else SHARES[name], anytime=anytime, tightest_at=tightest_at, smallest=smallest,
             of="clicks" if metric is None else metric.metric.occasions,
         )
-        for name, waits in missing.items()
-    ]  # fmt: skip
-    fit = theta if isinstance(theta, BiasFit) else None
+        for name, one in found.items()
+    )  # fmt: skip
     tests = [
         _hausman(log, upper, lower, fit, tightest_at or TIGHTEST_AT)
         for at, upper in enumerate(results)
@@ -334,34 +312,56 @@ def ladder(
         if upper.has_interval and lower.has_interval
     ]
     return Ladder(
-        tuple(results),
+        results,
         tuple(test for test in tests if test.standard_error > 0),
-        disagreement(log, rank_decay(log.k) if known is None else known) if len(log) else 0.0,
-        (clicks if metric is None else float(metric.each.sum())) / max(len(log), 1),
+        float(disagreements(log, rank_decay(log.k) if known is None else known)[log.design].mean())
+        if len(log)
+        else 0.0,
+        float((log.clicks_each if metric is None else metric.each).sum()) / max(len(log), 1),
     )
 
 
-def happened(log: Log, metric: MetricValues | None = None, *, on_ab: bool = False) -> FloatArray:
-    """Clicks, or searches with a value by a metric, of each cohort; on A/B traffic alone or on all."""
-    if metric is None and not on_ab:
-        return log.clicks_by_cohort
-    each = log.clicks_each if metric is None else metric.each != 0
-    return log.cohorts.by(np.where(log.arm != 0, each, 0) if on_ab else each)
+def _of_ab_traffic(log: Log, only: str | DeltaEstimator | None, options: dict[str, Any]) -> Estimate | str:
+    """The A/B estimate, or what it waits for: impressions of A and of B that could have shown either."""
+    could = (log.ab_shares.min(1) > 0)[log.design]
+    of_a, of_b = (int((could & (log.arm == arm)).sum()) for arm in (1, -1))
+    if min(of_a, of_b) < (LEAST_ARM if only is None else 1):
+        return f"{LEAST_ARM} A/B searches of A and of B ({of_a} and {of_b} so far)"
+    return estimate(log, estimator=only or Adjusted(), **options)
 
 
-def disagreement(log: Log, theta: FloatArray) -> float:
-    """Exposure disagreement of A and B, the mean over searches: 0 for the same lists, 1 for nothing in common.
+def _affine(
+    log: Log, fit: BiasFit | None, direct: Estimate | str, fitted: int | None, options: dict[str, Any]
+) -> Estimate | str:
+    """The affine estimate, or what it waits for."""
+    if fit is None:
+        return "position bias from the trial's own clicks"
+    if fit.by_segment is not None:
+        return f"one position bias for all: that of {fit.by_segment.attribute} differs"
 
-    >>> from ranktrial.log import Log
-    >>> search = {"query": "q", "a": ["x", "y"], "b": ["y", "z"], "shown": ["x", "y"], "clicked": []}
-    >>> round(disagreement(Log.from_records([search], k=2), np.array([1, 0.5])), 4)
-    0.6667
-    """
-    return float(np.bincount(log.design, minlength=log.n_designs) @ disagreements(log, theta)) / len(log)
+    def lines_of(first: Log) -> AffineBias | str:
+        try:
+            return fit_affine(first, fit, most_error=MOST_ERROR)
+        except NotIdentifiable as refusal:
+            return str(refusal)
+
+    lines = log.kept.fitted(log, len(log) if fitted is None else fitted, "lines", (fit,), lines_of)
+    if isinstance(lines, str):
+        return f"more clicks on documents of different relevance at the same ranks ({lines})"
+    found = affine_estimate(log, fit, lines, fitted=fitted, **options)
+    if isinstance(direct, Estimate) and found.standard_error > direct.standard_error:
+        return "more clicks: the direct estimate assumes less and is surer"
+    return found
 
 
 def disagreements(log: Log, theta: FloatArray) -> FloatArray:
-    """Exposure disagreement of each design."""
+    """Exposure disagreement of A and B for each design: 0 for the same lists, 1 for nothing in common.
+
+    >>> from ranktrial.log import Log
+    >>> search = {"query": "q", "a": ["x", "y"], "b": ["y", "z"], "shown": ["x", "y"], "clicked": []}
+    >>> disagreements(Log.from_records([search], k=2), np.array([1, 0.5])).round(4)
+    array([0.6667])
+    """
     by_a, by_b = log.list_exposures(theta)
     away, both = (sum_by_group(of, log.slot_offsets) for of in (np.abs(by_a - by_b), by_a + by_b))
     return np.divide(away, both, out=np.zeros(log.n_designs), where=both > 0)
@@ -399,83 +399,43 @@ def made_result(
             known = smallest is not None and variance > 0
             tightest_at = tightest_for(variance, smallest, level=level) if known else TIGHTEST_AT  # type: ignore[arg-type]
         result = replace(result, tightest_at=tightest_at)
-    if clicks >= LEAST_CLICKS:
-        result = replace(result, interval=_interval(result))
-    return (
-        result
-        if result.has_interval
-        else replace(result, missing=f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {of}, on lists that differ")
-    )
-
-
-def _interval(result: EstimatorResult) -> Interval:
-    assert result.estimate is not None
-    if not np.isnan(result.tightest_at):
-        return result.estimate.anytime_interval(result.level, tightest_at=result.tightest_at)
-    try:
-        return (
-            result.estimate.confidence_interval(result.level) if result.estimate.units >= LEAST_UNITS else NO_INTERVAL
-        )
-    except ValueError:
-        return NO_INTERVAL
-
-
-def _arms(log: Log) -> list[int]:
-    """Numbers of A/B impressions of A and of B that could have shown either."""
-    could = (log.ab_shares.min(1) > 0)[log.design]
-    return [int((could & (log.arm == of)).sum()) for of in (1, -1)]
-
-
-def _lines(log: Log, theta: BiasFit) -> AffineBias | str:
-    """Slopes and intercepts of the affine estimator, or the reason why there are none."""
-    try:
-        return fit_affine(log, theta, most_error=MOST_ERROR)
-    except NotIdentifiable as refusal:
-        return str(refusal)
+    interval = NO_INTERVAL
+    if clicks >= LEAST_CLICKS and anytime:
+        interval = found.anytime_interval(result.level, tightest_at=result.tightest_at)
+    elif clicks >= LEAST_CLICKS and found.units >= LEAST_UNITS:
+        with suppress(ValueError):
+            interval = found.confidence_interval(result.level)
+    told = "" if np.isfinite(interval.low) else f"{LEAST_UNITS} visitors and {LEAST_CLICKS} {of}, on lists that differ"
+    return replace(result, interval=interval, missing=told or missing)
 
 
 def _hausman(
     log: Log, upper: EstimatorResult, lower: EstimatorResult, fit: BiasFit | None, tightest_at: float
 ) -> Hausman:
     """The spread of the difference over units, with theta as it is, times what refitting theta adds to it."""
-    assert upper.estimate is not None
-    assert lower.estimate is not None
-    away, n, units = _influence(log, upper) - _influence(log, lower), len(log.cohorts), log.cohorts.count
+    above, below = upper.estimate, lower.estimate
+    assert above is not None
+    assert below is not None
+    away, n, units = _influence(log, above) - _influence(log, below), len(log.cohorts), log.cohorts.count
     error = float(np.sqrt(n / (n - 1) * (away @ away)))
     level, wider = 1 - REFUTED, 1.0
-    if fit is not None and upper.estimate.replicates is not None:
-        refitted, fixed = (
-            jackknife_error(above - below)
-            for above, below in (
-                (_refitted(log, upper, fit), _refitted(log, lower, fit)),
-                (_without(log, upper, fit), _without(log, lower, fit)),
-            )
-        )
-        error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
-        half = 0.5 + level / 2
-        wider = t_quantile(half, len(fit.without) - 1) / normal_quantile(half)
-    reach = radius(np.array(units, np.float64), np.asarray(wider * error * np.sqrt(units)), level, tightest_at)
-    return Hausman(upper.name, lower.name, upper.estimate.delta - lower.estimate.delta, error, float(reach))
+    if fit is not None and above.replicates is not None:
+        fixed, refitted = np.zeros((2, len(fit.without)))
+        for sign, one in ((1, above), (-1, below)):
+            sizes, sums = by_group(log, one.x, len(fit.without), one.picked)
+            without = (sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1)
+            fixed += sign * without
+            refitted += sign * (without if one.replicates is None else one.replicates)
+        spread = jackknife_error(fixed)
+        error *= max(jackknife_error(refitted) / spread, 1.0) if spread > 0 else 1.0
+        wider = t_widening(len(fit.without) - 1, level)
+    reach = asymptotic_radius(units, wider * error * np.sqrt(units), level=level, tightest_at=tightest_at)
+    return Hausman(upper.name, lower.name, above.delta - below.delta, error, float(reach))
 
 
-def _influence(log: Log, result: EstimatorResult) -> FloatArray:
+def _influence(log: Log, found: Estimate) -> FloatArray:
     """Influence of each cohort on an estimate."""
-    assert result.estimate is not None
-    sums, moved = result.estimate.sums, np.zeros(len(log.cohorts))
+    sums, moved = found.sums, np.zeros(len(log.cohorts))
     assert sums.units is not None
     moved[sums.units] = (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
     return moved
-
-
-def _without(log: Log, result: EstimatorResult, fit: BiasFit) -> FloatArray:
-    """Jackknife replicates of an estimate: without each group of units, with theta unchanged."""
-    assert result.estimate is not None
-    found, groups = result.estimate, len(fit.without)
-    sizes, sums = by_group(log, found.x, groups, found.picked)
-    return np.asarray((sums.sum() - sums) / np.maximum(sizes.sum() - sizes, 1))
-
-
-def _refitted(log: Log, result: EstimatorResult, fit: BiasFit) -> FloatArray:
-    """Jackknife replicates of an estimate with its own parameters refitted, if it has any."""
-    assert result.estimate is not None
-    return _without(log, result, fit) if result.estimate.replicates is None else result.estimate.replicates

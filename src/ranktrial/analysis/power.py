@@ -14,14 +14,12 @@ from functools import lru_cache
 import numpy as np
 
 from ranktrial import checks
-from ranktrial.analysis.intervals import asymptotic_radius
+from ranktrial.analysis.intervals import FIRST_LOOK, asymptotic_radius
 from ranktrial.arrays import FloatArray
 from ranktrial.distributions import find_root, noncentral_t_tail, normal_density, normal_quantile, t_quantile
 from ranktrial.log.log import GROUPS
 
-FIRST_LOOK = 100  # units before which a live sequence says nothing,
-LEAST_CLICKS = 20  # and clicks;
-CLICKS_TO_SAY = 25  # expected clicks with which there are surely that many
+CLICKS_TO_SAY = 25  # expected clicks with which there are surely as many as a live sequence needs
 MOST = 1e15  # impressions: more is never
 ROUNDING = 1e-12
 STEP, NODES = 0.07, 64  # of time, on a log scale, and of space: the probability of a crossing is then right to 0.001
@@ -42,15 +40,6 @@ def jackknife_quantiles(power: float, level: float) -> float:
     start, freedom = normal_quantiles(power, level), GROUPS - 1
     critical = t_quantile(0.5 + level / 2, freedom)
     return find_root(lambda away: noncentral_t_tail(critical, freedom, away) - power, start / 2, start * 3)
-
-
-def t_widening(freedom: float, level: float = 0.95) -> float:
-    """Factor by which an interval is wider for an error with few degrees of freedom: t over the normal quantile.
-
-    >>> round(t_widening(19), 3), round(t_widening(200), 3)
-    (1.068, 1.006)
-    """
-    return t_quantile(0.5 + level / 2, freedom) / normal_quantile(0.5 + level / 2)
 
 
 def fixed_impressions(

@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
-from ranktrial.analysis.intervals import ENOUGH_TO_TELL, FIRST_LOOK, Band, asymptotic_radius
+from ranktrial.analysis.intervals import ENOUGH_TO_TELL, FIRST_LOOK, Band, asymptotic_radius, t_widening
 from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, POSITION_BASED, REFUTED, Hausman
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.distributions import normal_quantile, t_quantile
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.sql import ARMS, MOMENTS
 from ranktrial.log.log import GROUPS
@@ -351,7 +350,6 @@ def against_means(log: SQLLog, upper: SummedEstimate) -> Hausman | None:
         below = delta - (arms @ linear) / (plain - size)  # the mean of (value - delta) over the others
         refitted, fixed = (_error(above - below) for above in (upper.replicates, upper.fixed))
         error *= max(refitted / fixed, 1.0) if fixed > 0 else 1.0
-        half = 0.5 + level / 2
-        wider = t_quantile(half, groups - 1) / normal_quantile(half)
+        wider = t_widening(groups - 1, level)
     reach = asymptotic_radius([units], [wider * error * np.sqrt(units)], level=level)[0]
     return Hausman(POSITION_BASED, AB_TRAFFIC, upper.delta - delta, error, float(reach))

@@ -18,6 +18,7 @@ import numpy as np
 from ranktrial.analysis.estimators.estimation import estimate
 from ranktrial.analysis.estimators.kinds import DoublyRobust
 from ranktrial.analysis.estimators.results import BiasFit, Estimate, by_group, jackknifed, sums_by
+from ranktrial.analysis.estimators.valuing import click_worth
 from ranktrial.arrays import FloatArray, weighted_counts
 from ranktrial.log.folding import Statistic, fold
 from ranktrial.log.log import Log
@@ -102,11 +103,8 @@ def affine_estimate(
 
 def _taken_off(log: Log, slope: FloatArray, intercept: FloatArray) -> FloatArray:
     """Correction of the value of each ranking shown for the intercepts b: the sum of W b_r less their part in Delta."""
-    by_a, by_b = log.list_exposures(slope)
-    rho = log.exposure(slope)
-    worth = np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)
     rows, _ = log.displays
     design = np.searchsorted(log.row_offsets, rows, side="right") - 1
     from_a, from_b = log.list_exposures(intercept)
     added = weighted_counts(log.design_of_slot, from_a - from_b, log.n_designs)
-    return np.asarray(worth[log.rankings[rows]] @ intercept - added[design])
+    return np.asarray(click_worth(log, slope)[log.rankings[rows]] @ intercept - added[design])

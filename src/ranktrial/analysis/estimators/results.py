@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from ranktrial import checks, frames, notebook
 from ranktrial.analysis.estimators.click_weights import ClickWeights
-from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval
+from ranktrial.analysis.intervals import Band, asymptotic_sequence, fixed_interval, t_widening
 from ranktrial.arrays import FloatArray, IntArray
-from ranktrial.distributions import normal_quantile, t_quantile
+from ranktrial.distributions import t_quantile
 from ranktrial.interval import Interval
 from ranktrial.log.log import Log
 from ranktrial.log.units import Units, UnitSums
@@ -173,9 +173,8 @@ class Estimate:
         the normal quantile, as the groups behind the ratio are few."""
         if self.replicates is None:
             return 1.0
-        half = 0.5 + level / 2
         wider = self.standard_error / self.clicks_alone if self.clicks_alone > 0 else 1.0
-        return float(max(wider, 1.0) * t_quantile(half, self.freedom) / normal_quantile(half))
+        return float(max(wider, 1.0) * t_widening(self.freedom, level))
 
     def sequence(self, units: ArrayLike, level: float = 0.95, *, tightest_at: float = 10_000) -> Band:
         """The asymptotic confidence sequence after numbers of units: right however often one looks."""

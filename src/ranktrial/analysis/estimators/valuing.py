@@ -28,6 +28,12 @@ def scaled(theta: FloatArray) -> FloatArray:
     return np.asarray(theta / np.maximum(theta.max(-1, keepdims=True), 1.0))
 
 
+def click_worth(log: Log, theta: FloatArray) -> FloatArray:
+    """The plain weight of a click on each slot, lambda / rho, 0 where it cannot be seen; and 0 at the end, for no slot."""
+    (by_a, by_b), rho = log.list_exposures(theta), log.exposure(theta)
+    return np.append(np.divide(by_a - by_b, rho, out=np.zeros_like(rho), where=rho > 0), 0.0)
+
+
 class Worth(NamedTuple):
     """Values of some impressions.
 

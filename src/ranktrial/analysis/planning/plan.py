@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 from ranktrial import checks
 from ranktrial.analysis.decision import ALLOWANCE, PER_HOSTILE
 from ranktrial.analysis.discoveries import RATE
+from ranktrial.analysis.intervals import FIRST_LOOK
 from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.planner import EARLY, HostileClicks, Planner, in_all, is_ab, planned_worth
 from ranktrial.analysis.planning.results import (
@@ -50,7 +51,6 @@ from ranktrial.analysis.planning.theta_error import (
 from ranktrial.analysis.planning.users import ClickRate, plausible_users
 from ranktrial.analysis.power import (
     CLICKS_TO_SAY,
-    FIRST_LOOK,
     ROUNDING,
     anytime_impressions,
     normal_quantiles,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ranktrial.analysis.intervals import FIRST_LOOK, t_widening
 from ranktrial.analysis.ladder import AB_TRAFFIC, POSITION_BASED, SHARES, VISIBLE
 from ranktrial.analysis.planning.metrics import KnownMetric
 from ranktrial.analysis.planning.results import PlannedMethod
@@ -23,14 +24,12 @@ from ranktrial.analysis.planning.theta_error import (
 )
 from ranktrial.analysis.power import (
     CLICKS_TO_SAY,
-    FIRST_LOOK,
     MOST,
     ROUNDING,
     anytime_impressions,
     fixed_impressions,
     jackknife_quantiles,
     normal_quantiles,
-    t_widening,
     tightest_for,
 )
 from ranktrial.distributions import normal_quantile
