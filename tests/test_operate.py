@@ -16,7 +16,6 @@ from live_server import click, rank, send, serving, start, wait_until
 from ranktrial.cli import app
 from ranktrial.service.metrics import Metrics
 from ranktrial.trial import Webhook
-from ranktrial.trial.showing import NOT_IN_SHARE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 OF_PROMETHEUS = {"up"}
@@ -26,10 +25,11 @@ yaml = pytest.importorskip("yaml")
 def there_are() -> set[str]:
     """Names of all series that the service has."""
     counted = Metrics(lambda: 0)
-    counted.answered("GET", "/", 200, 0.0)
-    counted.ranked("trial", None)
-    counted.ranked("trial", "reason")
-    counted.ranked("trial", NOT_IN_SHARE)
+    counted.requests("GET", "/", 200).inc()
+    counted.seconds("/").observe(0.0)
+    counted.searches("trial").inc()
+    counted.fallbacks("trial", "reason").inc()
+    counted.outside("trial").inc()
     text = counted.text().decode()
     names = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     return names | set(re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)) | {"ranktrial_events_total"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +29,6 @@ from ranktrial.formats.readers.common import OTHER_NAMES
 from ranktrial.service import create_app
 from ranktrial.service.auth import Needs
 from ranktrial.service.metrics import Metrics
-from ranktrial.trial.showing import NOT_IN_SHARE
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "examples/README.md": "examples.md"}
@@ -217,11 +215,12 @@ def formats() -> str:
 def metrics() -> str:
     """Every metric of the service, from its own registry, after one of everything that is counted."""
     counted = Metrics(lambda: 0)
-    counted.answered("GET", "/", 200, 0.0)
-    counted.ranked("trial", None)
-    counted.ranked("trial", "reason")
-    counted.ranked("trial", NOT_IN_SHARE)
-    counted.took(Counter({"counted": 1}), 0)
+    counted.requests("GET", "/", 200).inc()
+    counted.seconds("/").observe(0.0)
+    counted.searches("trial").inc()
+    counted.fallbacks("trial", "reason").inc()
+    counted.outside("trial").inc()
+    counted.events("counted").inc()
     rows = []
     for family in text_string_to_metric_families(counted.text().decode()):
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")

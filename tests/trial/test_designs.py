@@ -17,7 +17,8 @@ from ranktrial.log.known import Known
 from ranktrial.methods import AB, Beliefs, LiveMethod, LogOpt
 from ranktrial.rankings import Pair
 from ranktrial.store.base import DesignRow
-from ranktrial.trial.drawing import make_design, page_of
+from ranktrial.trial.drawing import make_design
+from ranktrial.trial.showing import page_of
 
 THETA = np.array([1, 0.5, 0.25])
 

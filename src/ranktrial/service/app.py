@@ -26,7 +26,7 @@ from ranktrial.report.making import QUERY_UNITS
 from ranktrial.service import events as event_batches
 from ranktrial.service import problems, telemetry
 from ranktrial.service.api_keys import KeyFile, Keys
-from ranktrial.service.client_address import checked_networks
+from ranktrial.service.client_address import Network, checked_networks
 from ranktrial.service.compiling import compile_beside
 from ranktrial.service.endpoints import add_routes
 from ranktrial.service.limits import BURST, Limits
@@ -85,7 +85,8 @@ def create_app(
         webhooks: Receivers of messages about all trials.
     """
     shut_down = telemetry.set_up() if telemetry.asked_for() else None
-    bounds, sites, trusted = limits or Limits(), [checked_origin(one) for one in origins], checked_networks(proxies)
+    bounds = limits or Limits()
+    sites, trusted = [checked_origin(one) for one in origins], checked_networks(proxies)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -110,33 +111,20 @@ def create_app(
                 await asyncio.to_thread(shut_down)
 
     metrics = Metrics(lambda: app.state.store.waiting, lambda: app.state.trials.watched())
-    traced = [] if shut_down is None else [Middleware(telemetry.TelemetryMiddleware)]
-    guards: dict[Purpose, list[Middleware]] = dict.fromkeys(Purpose, traced)  # the outermost first, here and below
-    guards[Purpose.BEACON] = [
-        *traced,
-        Middleware(CORSMiddleware, origins=sites),
-        Middleware(
-            RateLimitMiddleware, limiter=RateLimiter(bounds.beacon_rate, ceil(BURST * bounds.beacon_rate)),
-            at_once=bounds.beacon_address_in_flight, proxies=trusted,
-        ),
-    ]  # fmt: skip
-    middleware = [
-        Middleware(AnsweredMiddleware, metrics=metrics, log_all=log_all),
-        Middleware(RoutingMiddleware, routes=lambda: app.routes, guards=guards),
-        Middleware(
-            LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank,
-            beacons=bounds.beacon_in_flight, probes=bounds.probes_in_flight,
-        ),
-    ]  # fmt: skip
-    if hosts is not None:
-        middleware += [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
-    middleware.append(Middleware(DispatchMiddleware))
     app: FastAPI = FastAPI(
         title="ranktrial",
         version=ranktrial.__version__,
         summary="Which of two rankers gets more clicks, on live traffic.",
         lifespan=lifespan,
-        middleware=middleware,
+        middleware=[
+            Middleware(AnsweredMiddleware, metrics=metrics, log_all=log_all),
+            Middleware(
+                RoutingMiddleware,
+                routes=lambda: app.routes,
+                guards=_guards(bounds, sites, trusted, shut_down is not None),
+            ),
+            *_middleware(bounds, hosts),
+        ],
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -150,6 +138,36 @@ def create_app(
     mount_files(app)
     app.openapi = lambda: documented_schema(app)  # type: ignore[method-assign]
     return app
+
+
+def _guards(
+    bounds: Limits, sites: Collection[str], proxies: tuple[Network, ...], traced: bool
+) -> dict[Purpose, list[Middleware]]:
+    """Middleware for requests of each purpose, the outermost first."""
+    of_all = [Middleware(telemetry.TelemetryMiddleware)] if traced else []
+    guards = dict.fromkeys(Purpose, of_all)
+    guards[Purpose.BEACON] = [
+        *of_all,
+        Middleware(CORSMiddleware, origins=sites),
+        Middleware(
+            RateLimitMiddleware, limiter=RateLimiter(bounds.beacon_rate, ceil(BURST * bounds.beacon_rate)),
+            at_once=bounds.beacon_address_in_flight, proxies=proxies,
+        ),
+    ]  # fmt: skip
+    return guards
+
+
+def _middleware(bounds: Limits, hosts: Collection[str] | None) -> list[Middleware]:
+    """Middleware for all requests that have been routed, the outermost first."""
+    own = [] if hosts is None else [Middleware(TrustedHostMiddleware, hosts=hosts), Middleware(SameOriginMiddleware)]
+    return [
+        Middleware(
+            LoadSheddingMiddleware, in_flight=bounds.in_flight, kept_for_rank=bounds.kept_for_rank,
+            beacons=bounds.beacon_in_flight, probes=bounds.probes_in_flight,
+        ),
+        *own,
+        Middleware(DispatchMiddleware),
+    ]  # fmt: skip
 
 
 def log_waiting(problem: StoreUnavailable) -> None:

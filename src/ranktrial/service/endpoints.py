@@ -48,7 +48,7 @@ from ranktrial.service.trials import NotAtHand, TrialInfo, TrialList, Trials
 from ranktrial.store.base import ALL_TRIALS
 from ranktrial.store.tallies import NO_TRIAL
 from ranktrial.trial import drawing
-from ranktrial.trial.showing import Asked
+from ranktrial.trial.showing import NOT_IN_SHARE, Asked
 from ranktrial.trial.trial import Trial
 
 ANY = (400, 403, 405, 414, 429, 500, 503)  # answers that guards may give to every request
@@ -85,32 +85,7 @@ class Health(BaseModel):
 
 def add_routes(app: FastAPI, *, open_to_all: bool) -> None:
     """Add all routes; where they are open to all nobody is asked for a key, and only what changes trials is guarded."""
-
-    def add(
-        method: str,
-        path: str,
-        endpoint: Any,
-        scope: Scope | None,
-        model: type[BaseModel],
-        *errors: int,
-        body: dict[str, Any] | None = None,
-        responses: Mapping[Any, dict[str, Any]] = {},
-        kind: type[APIRoute] = APIRoute,
-        of_all_trials: bool = False,
-    ) -> None:
-        guarded = scope == "admin" or (scope is not None and not open_to_all)
-        known = (*ANY, 422, *errors, *((408, 413, 415) if body else ()), *((401, 404) if scope else ()))
-        app.router.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            route_class_override=kind,
-            response_model=None,
-            dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))] if scope and guarded else [],
-            responses={200: {"model": model}, **documented(*known), **responses},
-            openapi_extra={**({"security": [{"key": []}]} if scope else {}), **(body or {})},
-        )
-
+    add = partial(_add_route, app, open_to_all)
     # These two first: routes are tried in their order.
     example = {"query": "red shoes", "a": ["sku-1", "sku-2", "sku-3"], "b": ["sku-3", "sku-1"], "unit": "user-17"}
     add("POST", RANK, rank, "serve", RankResponse, body=body_of(RankRequest, example), kind=DirectRoute)
@@ -145,6 +120,34 @@ def add_routes(app: FastAPI, *, open_to_all: bool) -> None:
     health: dict[int | str, dict[str, Any]] = {200: {"model": Health}, **documented(*ANY)}
     for path, endpoint in (("/healthz", healthz), ("/readyz", readyz)):
         app.add_api_route(path, endpoint, methods=["GET"], response_model=None, responses=health)
+
+
+def _add_route(
+    app: FastAPI,
+    open_to_all: bool,
+    method: str,
+    path: str,
+    endpoint: Any,
+    scope: Scope | None,
+    model: type[BaseModel],
+    *errors: int,
+    body: dict[str, Any] | None = None,
+    responses: Mapping[Any, dict[str, Any]] = {},
+    kind: type[APIRoute] = APIRoute,
+    of_all_trials: bool = False,
+) -> None:
+    guarded = scope is not None and (scope == "admin" or not open_to_all)
+    known = (*ANY, 422, *errors, *((408, 413, 415) if body else ()), *((401, 404) if scope else ()))
+    app.router.add_api_route(
+        path,
+        endpoint,
+        methods=[method],
+        route_class_override=kind,
+        response_model=None,
+        dependencies=[Depends(Needs(scope, of_all_trials=of_all_trials))] if scope and guarded else [],
+        responses={200: {"model": model}, **documented(*known), **responses},
+        openapi_extra={**({"security": [{"key": []}]} if scope else {}), **(body or {})},
+    )
 
 
 def _json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -215,7 +218,12 @@ async def rank(request: Request, name: Name) -> Response:
         asked.query, asked.a, asked.b, unit, asked.offset, asked.size, False, asked.segment, asked.covariates
     )
     shown = await trial.showing.show_on_loop(search, state.limits.timeout)
-    state.metrics.ranked(name, shown.fallback)
+    if shown.fallback is None:
+        state.metrics.searches(name).inc()
+    elif shown.fallback == NOT_IN_SHARE:
+        state.metrics.outside(name).inc()
+    else:
+        state.metrics.fallbacks(name, shown.fallback.partition(": ")[0]).inc()  # without the detail after a colon
     return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
 
 
@@ -263,7 +271,9 @@ async def _take(
     for stored in batch.stored:
         await stored.on_disk(state.limits.write_timeout)
     counts = Counter(result.outcome for result in batch.results)
-    state.metrics.took(counts, batch.misplaced)
+    for outcome, count in counts.items():
+        state.metrics.events(outcome).inc(count)
+    state.metrics.misplaced.inc(batch.misplaced)
     return _json({"results": [result._asdict() for result in batch.results], "counts": counts})
 
 

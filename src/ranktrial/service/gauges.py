@@ -7,8 +7,8 @@ where none is younger than a minute.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar, get_args
 
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,30 +17,8 @@ from prometheus_client.registry import Collector
 from ranktrial.analysis.decision import State
 from ranktrial.report.schema import Report
 
+T = TypeVar("T")
 STATUSES = ("pass", "warn", "fail", "unknown")
-# Name and meaning of each gauge that has no other label than the trial, in the order of ``Watched``.
-PLAIN = {
-    "ranktrial_trial_share": "Share of the visitors who take part.",
-    "ranktrial_trial_stopped": "1 if the trial is stopped.",
-    "ranktrial_trial_last_search_timestamp_seconds": "Time of the last search that is stored; 0 if there is none.",
-    "ranktrial_trial_messages_waiting": "Messages that no receiver has taken yet.",
-}
-REPORTED = {
-    "ranktrial_trial_difference": "Clicks per search of B minus those of A.",
-    "ranktrial_trial_interval_low": "Lower end of the interval of the difference.",
-    "ranktrial_trial_interval_high": "Upper end of the interval of the difference.",
-    "ranktrial_trial_searches": "Searches that the estimate is from.",
-    "ranktrial_trial_last_click_timestamp_seconds": "Time of the last search that was clicked; 0 if there is none.",
-    "ranktrial_trial_quiet": "1 if there is no search, or no click, for unusually long.",
-}
-STATE = "ranktrial_trial_state", "1 for the state of the decision."
-CHECKS = "ranktrial_trial_checks", "Checks by their status."
-GUARDS = "ranktrial_trial_guard_at_least", "Share that is surely lost, by guard; below its tolerance nothing happens."
-DRAWS = (
-    "ranktrial_trial_draw_seconds",
-    "Time that the last 10,000 calls of rank took, without the wait for the disk, by quantile.",
-)
-QUANTILES = (0.5, 0.99)
 
 
 class Watched(NamedTuple):
@@ -54,6 +32,39 @@ class Watched(NamedTuple):
     draws: Sequence[int] = ()
 
 
+def _last_click(report: Report) -> float:
+    return report.pace.latest_click if math.isfinite(report.pace.latest_click) else 0.0
+
+
+# Meaning and value of each gauge that has no other label than the trial: from what is known of it, and from its report.
+PLAIN: dict[str, tuple[str, Callable[[Watched], float]]] = {
+    "share": ("Share of the visitors who take part.", lambda trial: trial.share),
+    "stopped": ("1 if the trial is stopped.", lambda trial: trial.stopped),
+    "last_search_timestamp_seconds": (
+        "Time of the last search that is stored; 0 if there is none.", lambda trial: trial.last_search,
+    ),
+    "messages_waiting": ("Messages that no receiver has taken yet.", lambda trial: trial.waiting),
+}  # fmt: skip
+REPORTED: dict[str, tuple[str, Callable[[Report], float]]] = {
+    "difference": ("Clicks per search of B minus those of A.", lambda report: report.difference),
+    "interval_low": ("Lower end of the interval of the difference.", lambda report: report.interval.low),
+    "interval_high": ("Upper end of the interval of the difference.", lambda report: report.interval.high),
+    "searches": ("Searches that the estimate is from.", lambda report: report.impressions),
+    "last_click_timestamp_seconds": (
+        "Time of the last search that was clicked; 0 if there is none.", _last_click,
+    ),
+    "quiet": ("1 if there is no search, or no click, for unusually long.", lambda report: bool(report.pace.warning)),
+}  # fmt: skip
+STATE = "ranktrial_trial_state", "1 for the state of the decision."
+CHECKS = "ranktrial_trial_checks", "Checks by their status."
+GUARDS = "ranktrial_trial_guard_at_least", "Share that is surely lost, by guard; below its tolerance nothing happens."
+DRAWS = (
+    "ranktrial_trial_draw_seconds",
+    "Time that the last 10,000 calls of rank took, without the wait for the disk, by quantile.",
+)
+QUANTILES = (0.5, 0.99)
+
+
 class TrialGauges(Collector):
     """Collector of the gauges; ``watched`` gives the trials by name, from memory."""
 
@@ -62,16 +73,14 @@ class TrialGauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         trials = self._watched()
-        for place, (name, told) in enumerate(PLAIN.items()):
-            yield _family(name, told, ((trial, float(known[place])) for trial, known in trials.items()))  # type: ignore[arg-type]
+        yield from _families(PLAIN, trials)
         draws = GaugeMetricFamily(*DRAWS, labels=("trial", "quantile"))
         for trial, known in trials.items():
             for quantile in QUANTILES if known.draws else ():
                 draws.add_metric((trial, f"{quantile:g}"), float(np.quantile(known.draws, quantile)) / 1e9)
         yield draws
         reports = {trial: known.report for trial, known in trials.items() if known.report is not None}
-        for place, (name, told) in enumerate(REPORTED.items()):
-            yield _family(name, told, ((trial, _numbers(report)[place]) for trial, report in reports.items()))
+        yield from _families(REPORTED, reports)
         state = GaugeMetricFamily(*STATE, labels=("trial", "state"))
         checks = GaugeMetricFamily(*CHECKS, labels=("trial", "status"))
         guards = GaugeMetricFamily(*GUARDS, labels=("trial", "guard"))
@@ -85,17 +94,11 @@ class TrialGauges(Collector):
         yield from (state, checks, guards)
 
 
-def _family(name: str, told: str, values: Iterator[tuple[str, float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, told, labels=("trial",))
-    for trial, value in values:
-        family.add_metric((trial,), value)
-    return family
-
-
-def _numbers(report: Report) -> tuple[float, ...]:
-    """Values of ``REPORTED``, in its order."""
-    clicked = report.pace.latest_click
-    return (
-        report.difference, report.interval.low, report.interval.high, float(report.impressions),
-        clicked if math.isfinite(clicked) else 0.0, float(bool(report.pace.warning)),
-    )  # fmt: skip
+def _families(
+    gauges: Mapping[str, tuple[str, Callable[[T], float]]], of: Mapping[str, T]
+) -> Iterator[GaugeMetricFamily]:
+    for name, (told, value) in gauges.items():
+        family = GaugeMetricFamily(f"ranktrial_trial_{name}", told, labels=("trial",))
+        for trial, known in of.items():
+            family.add_metric((trial,), float(value(known)))
+        yield family

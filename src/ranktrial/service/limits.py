@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ranktrial import checks
 
+SECONDS = ("body_timeout", "timeout", "write_timeout")
 BURST = 5  # seconds' worth of an address's rate that may come at once
 
 
@@ -47,11 +48,10 @@ class Limits:
     beacon_rate: float = 20.0
 
     def __post_init__(self) -> None:
-        for name in (
-            "body", "batch", "in_flight", "kept_for_rank", "rows", "probes_in_flight",
-            "beacon_body", "beacon_batch", "beacon_in_flight", "beacon_address_in_flight",
-        ):  # fmt: skip
-            checks.whole(name, getattr(self, name), 0)
-        checks.between("beacon_rate", self.beacon_rate, 0.1, 1e6)
-        for name in ("body_timeout", "timeout", "write_timeout"):
-            checks.between(name, getattr(self, name), 0, threading.TIMEOUT_MAX)
+        for name, bound in vars(self).items():
+            if name == "beacon_rate":
+                checks.between(name, bound, 0.1, 1e6)
+            elif name in SECONDS:
+                checks.between(name, bound, 0, threading.TIMEOUT_MAX)
+            else:
+                checks.whole(name, bound, 0)

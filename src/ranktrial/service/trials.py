@@ -105,15 +105,13 @@ class Trials:
         versions = self.store.trials.versions(name)
         if not versions:
             raise Refusal(404, f"there is no trial {name!r}")
-        old, new = self.opened.get(name), self._opened_anew(name)
+        old = self.opened.get(name)
+        new = Trial.open(self.store, name, learner=self._process, compile=False, webhooks=self._webhooks)
         self.opened[name] = new
         self._name_of.update({version.id: name for version in versions})
         if old is not None:
             threading.Thread(target=_close, args=(old,), daemon=True).start()  # may have to wait for a refit
         return new
-
-    def _opened_anew(self, name: str) -> Trial:
-        return Trial.open(self.store, name, learner=self._process, compile=False, webhooks=self._webhooks)
 
     def at_hand(self, id: str) -> Trial | None:
         """The trial that an impression's id claims to come from; raises NotAtHand where only the store can tell which it is, or
@@ -122,13 +120,10 @@ class Trials:
         version = version_of(id)
         if version is None:
             return None
-        name = self._name_of.get(version)
-        if name is None:
+        if version not in self._name_of:
             raise NotAtHand
-        trial = self.opened.get(name)
-        if trial is None:  # erased just now
-            return None
-        if not self.store.quick and not trial.judge.remembers(id):
+        trial = self.opened.get(self._name_of[version])
+        if trial is not None and not self.store.quick and not trial.judge.remembers(id):  # None: erased just now
             raise NotAtHand
         return trial
 

@@ -59,10 +59,8 @@ class Attributes:
             self._count(f"{SEGMENT}{problem}", soon=False)
         return code
 
-    def covariates(self, given: Mapping[str, float | None] | None) -> bytes:
+    def covariates(self, given: Mapping[str, float | None]) -> bytes:
         """Covariates of a new search; what is wrong is missing."""
-        if given is None:
-            return b""
         stored, problems = packed(self._covariates, given)
         for problem in problems:
             self._count(f"{COVARIATES}{problem}", soon=False)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ from ranktrial.methods import Beliefs, LiveMethod, LogOpt
 from ranktrial.segments import NO_SEGMENTS, Segments
 from ranktrial.store.base import Bias
 
-ENDED = "\0 the end of a list"
 warm = threading.Event()  # set once designs can be made without compiling first
 
 
@@ -139,20 +137,6 @@ def draw(search: Search, policy: Policy, make: Maker = make_design) -> Drawn:
         beliefs = beliefs.by_segment[policy.segments.levels(beliefs.attribute, segment)]
     design = make(query, a, b, policy.method, beliefs, policy.bias.id, policy.known)
     return Drawn(design, design.row(tokens.draw(policy.secret, policy.version, unit, query)))
-
-
-def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:
-    """Part of the top k and what follows from rank k on: what is left of both lists, A's next, B's next, in turn, each once.
-
-    Where the top is shorter than k nothing takes the place of what is missing: a page that begins there ends there.
-    """
-    end = None if size is None else offset + size
-    page = list(top[offset:end])
-    if (end is None or end > k) and (len(top) == k or offset >= k):
-        order = dict.fromkeys(chain(top, chain.from_iterable(zip_longest(a, b, fillvalue=ENDED))))
-        order.pop(ENDED, None)
-        page += islice(order, len(top) + max(offset - k, 0), None if end is None else len(top) + end - k)
-    return page
 
 
 def warm_up() -> None:

@@ -17,6 +17,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain, islice, zip_longest
 from typing import Any, NamedTuple, TypeVar
 
 from ranktrial import spans, tokens
@@ -30,11 +31,12 @@ from ranktrial.store.stored import DONE, Stored
 from ranktrial.store.tallies import LATER_PAGES, OUTSIDE_SHARE, SHOWN_AGAIN, SLOW
 from ranktrial.trial import drawing
 from ranktrial.trial.attributes import Attributes
-from ranktrial.trial.drawing import Search, draw, make_design, page_of
+from ranktrial.trial.drawing import Search, draw, make_design
 from ranktrial.trial.state import TrialState
 
 Ids = Iterable[Any]  # text or whole numbers: lists, tuples, arrays of NumPy, series of pandas
 NOT_IN_SHARE = "not in the share, A is shown"
+ENDED = "\0 the end of a list"
 LONG = 5_000_000  # nanoseconds
 LATER_VIEWS = "views after the first"  # a counter
 BEHIND = 60.0  # seconds for which a clock may be behind the times that were given before one goes by it again
@@ -306,13 +308,9 @@ class Showing:
         if recorded is not None:
             later = self._is_later_view(recorded.impression, offset)
         else:
-            code, known = 0, b""
-            if self._has_attributes or segment is not None:
-                code = self.attributes.code(query, segment)
-            if covariates is not None:
-                known = self.attributes.covariates(covariates)
+            code = self.attributes.code(query, segment) if self._has_attributes or segment is not None else 0
             search = Search(query, ranked_a, ranked_b, who, code)
-            recorded = self._draw(key, search, look or not unit, known)
+            recorded = self._draw(key, search, look or not unit, covariates)
         impression, stored = recorded
         page = page_of(impression.design.top(impression.place), ranked_a, ranked_b, config.k, offset, size)
         if page and offset + len(page) > config.k:
@@ -320,15 +318,17 @@ class Showing:
         second = tokens.LATER_VIEW if later else impression.time // 1_000_000
         return Shown(page, tokens.Token(policy.version, second, key).sign(policy.secret), None, stored, impression)
 
-    def _draw(self, key: bytes, search: Search, looked: bool, covariates: bytes) -> Recorded:
+    def _draw(
+        self, key: bytes, search: Search, looked: bool, covariates: Mapping[str, float | None] | None
+    ) -> Recorded:
         """Draw an impression that was not there before, and put it into the store."""
         policy = self._state.policy
+        known = b"" if covariates is None else self.attributes.covariates(covariates)
         design, place = draw(search, policy, self._design)
         unit = tokens.unit_number(policy.secret, search.unit)
         time = self._clock.now()
-        return self.impressions.put(
-            Impression(key, policy.version, design, place, unit, time, looked, search.segment, covariates)
-        )
+        drawn = Impression(key, policy.version, design, place, unit, time, looked, search.segment, known)
+        return self.impressions.put(drawn)
 
     def _is_later_view(self, impression: Impression[Design], offset: int) -> bool:
         """True if an impression is shown once more, and not on a retry; counts it as shown again.
@@ -390,6 +390,20 @@ class Showing:
         self.impressions.count(f"fallback: {reason}")
         told = f"{reason}: {fault}" if isinstance(fault, BadId) else reason
         return Shown(_page_of_a(asked), self._id_of_fallbacks, told, DONE)
+
+
+def page_of(top: Sequence[str], a: Sequence[str], b: Sequence[str], k: int, offset: int, size: int | None) -> list[str]:
+    """Part of the top k and what follows from rank k on: what is left of both lists, A's next, B's next, in turn, each once.
+
+    Where the top is shorter than k nothing takes the place of what is missing: a page that begins there ends there.
+    """
+    end = None if size is None else offset + size
+    page = list(top[offset:end])
+    if (end is None or end > k) and (len(top) == k or offset >= k):
+        order = dict.fromkeys(chain(top, chain.from_iterable(zip_longest(a, b, fillvalue=ENDED))))
+        order.pop(ENDED, None)
+        page += islice(order, len(top) + max(offset - k, 0), None if end is None else len(top) + end - k)
+    return page
 
 
 def _page_of_a(asked: Asked) -> list[str]:

@@ -46,7 +46,9 @@ class AnsweredMiddleware:
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if route != "other" and scope["method"] in METHODS else "any"
-            self._metrics.answered(method, route, status, seconds)
+            self._metrics.in_flight -= 1
+            self._metrics.requests(method, route, status).inc()
+            self._metrics.seconds(route).observe(seconds)
             if self._log_all or status >= 500 or scope.get("state", {}).get("audited"):
                 _log(scope, status, seconds)
 
