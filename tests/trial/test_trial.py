@@ -143,6 +143,7 @@ def test_no_estimate_is_shown_before_there_is_a_click(trial: Trial) -> None:
     """An estimate that has nothing but predictions to rest on is none of this trial."""
     for i in range(50):
         shown = trial.rank("q", A, A[::-1], unit=f"u{i}")
+    trial.store.flush()
     log = trial.log()
     for rows in (trial.report().estimates, decide(log).rows):
         assert all(np.isnan(one.difference) for one in rows)
