@@ -182,6 +182,16 @@ def test_positions_are_compared_and_reported(client: httpx.Client) -> None:
     assert send(client, {**own, "position": 0})[0]["outcome"] == "invalid"
 
 
+@pytest.mark.parametrize("ordinal", [0, -3, 10**12])
+def test_an_ordinal_that_is_no_rank_takes_no_click_with_it(client: httpx.Client, ordinal: int) -> None:
+    """Some pages count from 0; a click counts wherever it claims to have been."""
+    shown = rank(client, "u")
+    event = ubi(shown["id"], shown["ranking"][0])
+    event["event_attributes"]["position"] = {"ordinal": ordinal}
+    told = send(client, event)[0]
+    assert (told["outcome"], told["detail"]) == ("counted", f"stood at rank 1, the event says {ordinal}")
+
+
 @pytest.mark.slow
 def test_pages_that_were_seen_are_compared(client: httpx.Client) -> None:
     shown = rank(client, "u")

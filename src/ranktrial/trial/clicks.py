@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ranktrial import checks, tokens
+from ranktrial import tokens
 from ranktrial.config import TrialConfig
 from ranktrial.ids import text_id
 from ranktrial.log.designs import CorruptDesign, Design
@@ -134,8 +134,6 @@ class ClickJudge:
         A position that is given is compared with the drawn rank, and the result becomes a mark of the impression. ``public``
         clicks are those that came without a key.
         """
-        if position is not None:
-            checks.whole("position", position, 1)
         found = self._found("clicks", id, document, time)
         if isinstance(found, ClickOutcome):
             return Judged(found)
@@ -243,12 +241,9 @@ class ClickJudge:
             return SeenOutcome.OUTSIDE
         if self._is_erased(token):
             return SeenOutcome.VOID
-        try:
-            drawn = self._drawn(token.key)
-        except Voided:
-            return SeenOutcome.VOID
-        if drawn is None:
-            return SeenOutcome.NOT_COMPARED
+        drawn = self._drawn(token.key)
+        if isinstance(drawn, ClickOutcome):
+            return SeenOutcome.VOID if drawn is ClickOutcome.VOID else SeenOutcome.NOT_COMPARED
         top, page = drawn.design.top(drawn.place), [str(document) for document in documents]
         same = page[: self._state.configs[token.version].k] == top[: len(page)] and bool(page) == bool(top)
         if self._first_time(token.key + b"\xff"):  # no document's name begins so
@@ -285,28 +280,24 @@ class ClickJudge:
             found = self._impressions.recorded(token.key)
         except Exception:  # left out anyway, or it cannot be told now
             return False
-        return found is None or (found[0].time >= cuts[next_cut] and found[0].time // 1_000_000 != token.second)
+        time = None if found is None else found.impression.time
+        return time is None or (time >= cuts[next_cut] and time // 1_000_000 != token.second)
 
-    def _drawn(self, key: bytes) -> Impression[Design] | None:
-        """The impression of a key, None if it is not in the log (yet). Raises Voided where it is left out."""
+    def _drawn(self, key: bytes) -> Impression[Design] | Literal[ClickOutcome.VOID, ClickOutcome.WAITING]:
+        """The impression of a key; or the outcome of events on it where it is left out, or not in the log (yet)."""
         try:
             found = self._impressions.recorded(key)
-        except CorruptDesign as damaged:
-            raise Voided from damaged
-        except Voided:
-            raise
+        except (CorruptDesign, Voided):
+            return ClickOutcome.VOID
         except Exception:
-            return None
-        return None if found is None else found[0]
+            found = None
+        return ClickOutcome.WAITING if found is None else found.impression
 
     def _outcome(self, key: bytes, document: str, late: bool) -> tuple[ClickOutcome, int | None]:
         """Outcome and rank of a click, as far as known now; reports decide from the whole log which clicks count."""
-        try:
-            drawn = self._drawn(key)
-        except Voided:
-            return ClickOutcome.VOID, None
-        if drawn is None:
-            return ClickOutcome.WAITING, None
+        drawn = self._drawn(key)
+        if isinstance(drawn, ClickOutcome):
+            return drawn, None
         rank = drawn.design.rank_of(drawn.place, document)
         if rank is None:
             return ClickOutcome.NOT_SHOWN, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from ranktrial.config import TrialConfig
@@ -60,7 +59,7 @@ class TrialState:
         changed = erasures != self._erasures
         if changed:
             self._erasures, self.seen = erasures, ImpressionCount(0, 0)
-            self.cuts = _cuts(erasures)
+            self.cuts = sorted(row.time if row.earlier_than is None else row.earlier_than for row in erasures)
         return changed
 
     def read_beliefs(self) -> Bias:
@@ -88,7 +87,3 @@ def latest_bias(store: Store, version: int, config: TrialConfig) -> Bias:
 
 def _effects(store: Store, bias: Bias) -> Known:
     return Known.from_bytes(store.biases.effects(bias.id))
-
-
-def _cuts(erasures: Iterable[ErasureRow]) -> list[int]:
-    return sorted(row.time if row.earlier_than is None else row.earlier_than for row in erasures)

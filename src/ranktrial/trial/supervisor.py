@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import Literal, NamedTuple
@@ -103,13 +104,13 @@ def due(now: float, config: TrialConfig, facts: Facts) -> ChangeShare | StopTria
     return ChangeShare(share, f"after {span_text(wait)} at {config.share:g}")
 
 
+@dataclass
 class _Trouble:
     """Trouble of a store, as this process sees it: since when, and the name under which somebody has heard of it."""
 
-    def __init__(self) -> None:
-        self.since: float | None = None
-        self.told: str | None = None
-        self.lock = threading.Lock()
+    since: float | None = None
+    told: str | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _troubles: WeakKeyDictionary[Store, _Trouble] = WeakKeyDictionary()
@@ -176,10 +177,6 @@ class Supervisor:
             self._held_until = 0.0
             self._take(0.0)
 
-    @property
-    def _lease(self) -> str:
-        return f"trial {self._trial}"
-
     def _leads(self) -> bool:
         """True if this process looks after the trial now; the lease is kept while there is time left."""
         now = self._clock() if self._own_time else time.monotonic()  # which nobody sets
@@ -189,7 +186,7 @@ class Supervisor:
 
     def _take(self, seconds: float) -> bool:
         now = int(self._clock() * 1e6) if self._own_time else None
-        return self._store.outbox.lead(self._lease, self._me, int(seconds * 1e6), now)
+        return self._store.outbox.lead(f"trial {self._trial}", self._me, int(seconds * 1e6), now)
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 

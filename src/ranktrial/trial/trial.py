@@ -202,8 +202,6 @@ class Trial:
         """Ranker whose list everybody gets since the trial was stopped; None while it runs, as far as this process knows."""
         return self.state.shows
 
-    # --- showing ------------------------------------------------------------------------------------------------------
-
     def rank(
         self,
         query: str,
@@ -271,8 +269,6 @@ class Trial:
         """Show A's list instead of the drawn ranking, which leaves the log; for callers that wait for ``stored`` themselves."""
         return self.showing.fall_back(shown, Asked("", a, (), offset=offset, size=size), reason)
 
-    # --- clicks -------------------------------------------------------------------------------------------------------
-
     def click(
         self,
         id: str,
@@ -295,6 +291,8 @@ class Trial:
             wait: Until it is on the disk.
             public: Whether anybody can send it, as a browser without a key: then it makes no check fail.
         """
+        if position is not None:
+            checks.whole("position", position, 1)
         (clicked,) = self.judge.take([self.judge.click(id, document, time, position, public=public)])
         if wait:
             clicked.stored.result()
@@ -346,8 +344,6 @@ class Trial:
         """
         return self.judge.seen(id, documents, public=public)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     def log(self, version: int | None = None) -> Log:
         """Log of a version, this one by default, with all rows stored so far in the order of time."""
         number = self.version if version is None else version
@@ -370,8 +366,6 @@ class Trial:
         Changes are versions, names, refits, exclusions, erasures and the end.
         """
         return history_of(self.store, self.name)
-
-    # --- changing -----------------------------------------------------------------------------------------------------------
 
     def update(self, *, who: str | None = None) -> Bias:
         """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
@@ -461,8 +455,6 @@ class Trial:
         erased = self.store.eraser.erase(self.name, int(now * 1e6), reason, unit=number, before=cut, who=named)
         self.watcher.forget_erased()
         return erased
-
-    # --- in the background ----------------------------------------------------------------------------------------------
 
     def stop_watching(self) -> None:
         """Tell the threads in the background to end, without waiting for them."""
