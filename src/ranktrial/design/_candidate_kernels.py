@@ -12,32 +12,32 @@ NOBODY = -1
 
 @nb.njit(cache=True)
 def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
-    """The documents that any ranker shows for each query, in the order in which they fill a page.
+    """The documents that either ranker shows for each query, in the order in which they fill a page.
 
     That is by falling mean exposure, then by mean rank, then by number: the same whichever ranker comes first.
 
     Args:
-        tables: Lists that each ranker shows, (rankers, queries, k).
+        tables: Lists that each ranker shows, (2, queries, k).
 
     Returns:
-        Offsets of the queries and the documents; for each of them the root of the sum over pairs of rankers of (exposure
-        under one - under the other)^2, and the least exposure that any ranker gives it.
+        Offsets of the queries and the documents; for each of them how far the exposures that the rankers give it are apart, and
+        the lesser of them.
     """
-    rankers, queries, k = tables.shape
+    _, queries, k = tables.shape
     offsets = np.zeros(queries + 1, np.int64)
     documents = np.empty(tables.size, np.int32)
     differences = np.empty(tables.size)
     least = np.empty(tables.size)
-    found = np.empty(rankers * k, np.int32)
-    order = np.empty(rankers * k, np.int64)
-    exposure = np.empty((rankers * k, rankers))
-    total = np.empty(rankers * k)
-    ranks = np.empty(rankers * k, np.int64)
+    found = np.empty(2 * k, np.int32)
+    order = np.empty(2 * k, np.int64)
+    exposure = np.empty((2 * k, 2))
+    total = np.empty(2 * k)
+    ranks = np.empty(2 * k, np.int64)
     number = np.full(n_documents, NOBODY, np.int64)
     filled = 0
     for query in range(queries):
         n = 0
-        for ranker in range(rankers):
+        for ranker in range(2):
             for rank in range(k):
                 document = tables[ranker, query, rank]
                 if document < 0:
@@ -48,14 +48,14 @@ def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
                     n += 1
                     number[document] = i
                     found[i] = document
-                    for one in range(rankers):
-                        exposure[i, one] = 0.0
-                    ranks[i] = rankers * k
+                    exposure[i, 0] = 0.0
+                    exposure[i, 1] = 0.0
+                    ranks[i] = 2 * k
                 exposure[i, ranker] = theta[rank]
                 ranks[i] += rank - k
         for i in range(n):
             number[found[i]] = NOBODY
-            total[i] = exposure[i].sum()
+            total[i] = exposure[i, 0] + exposure[i, 1]
             j = i
             while j > 0 and _fills_after(order[j - 1], i, total, ranks, found):
                 order[j] = order[j - 1]
@@ -63,15 +63,8 @@ def unite(tables: Any, theta: Any, n_documents: Any) -> Any:
             order[j] = i
         for i in order[:n]:
             documents[filled] = found[i]
-            difference = 0.0
-            lowest = exposure[i, 0]
-            for one in range(rankers):
-                lowest = min(lowest, exposure[i, one])
-                for other in range(one):
-                    # The square of a tiny difference could vanish.
-                    difference = np.hypot(difference, exposure[i, one] - exposure[i, other])
-            differences[filled] = difference
-            least[filled] = lowest
+            differences[filled] = abs(exposure[i, 0] - exposure[i, 1])
+            least[filled] = min(exposure[i, 0], exposure[i, 1])
             filled += 1
         offsets[query + 1] = filled
     return offsets, documents[:filled].copy(), differences[:filled].copy(), least[:filled].copy()
@@ -88,24 +81,21 @@ def _fills_after(one: Any, other: Any, total: Any, ranks: Any, found: Any) -> An
 
 @nb.njit(cache=True)
 def keep_first(tables: Any, offsets: Any, documents: Any, lesser: Any, lowest: Any, floors: Any) -> Any:
-    """The document that all rankers put first, of each query, NOBODY where there is none; its floor is raised.
+    """The document that both rankers put first, of each query, NOBODY where there is none; its floor is raised.
 
     Args:
-        tables: Lists that each ranker shows, (rankers, queries, k).
+        tables: Lists that each ranker shows, (2, queries, k).
         offsets: Start of each query's candidates.
         documents: The candidates.
-        lesser: The least exposure that any ranker gives each.
+        lesser: The lesser exposure that the rankers give each.
         lowest: Exposure that the first of all must have, unless the rankers give it less.
         floors: Floor of each candidate; changed.
     """
     first = np.full(tables.shape[1], NOBODY, np.int32)
     for query in range(tables.shape[1]):
-        document = tables[0, query, 0]
-        for table in tables:
-            if table[query, 0] != document:
-                document = NOBODY
-        first[query] = document
+        if tables[0, query, 0] == tables[1, query, 0]:
+            first[query] = tables[0, query, 0]
         for i in range(offsets[query], offsets[query + 1]):
-            if documents[i] == document:
+            if documents[i] == first[query]:
                 floors[i] = max(floors[i], min(lesser[i], lowest))
     return first

@@ -296,16 +296,15 @@ def least_variance(offsets: Any, documents: Any, need: Any, least: Any, gain: An
     k = bias.shape[0]
     most = _most_candidates(offsets)
     slots, rank_of_slot, order, ends, share, slot_share = _scratch(most, k)
-    rankings = np.empty((2 * most + 8 * queries, k), np.int32)
-    weights = np.empty(2 * most + 8 * queries)
+    room = 2 * offsets[queries] + queries  # memory that is never written costs nothing
+    rankings = np.empty((room, k), np.int32)
+    weights = np.empty(room)
     row_offsets = np.zeros(queries + 1, np.int64)
     rows = 0
     for query in range(queries):
         start = offsets[query]
         end = offsets[query + 1]
         n = end - start
-        if rows + max(2 * n, 1) > weights.shape[0]:
-            rankings, weights = _grown(rankings, weights, rows + max(2 * n, 1))
         if n == 0:
             for rank in range(k):
                 rankings[rows, rank] = NOBODY
@@ -357,18 +356,6 @@ def _most_candidates(offsets: Any) -> Any:
     for query in range(offsets.shape[0] - 1):
         most = max(most, offsets[query + 1] - offsets[query])
     return most
-
-
-@nb.njit(cache=True)
-def _grown(rankings: Any, weights: Any, at_least: Any) -> Any:
-    size = max(2 * weights.shape[0], at_least)
-    more_rankings = np.empty((size, rankings.shape[1]), np.int32)
-    more_weights = np.empty(size)
-    for row in range(rankings.shape[0]):
-        more_weights[row] = weights[row]
-        for rank in range(rankings.shape[1]):
-            more_rankings[row, rank] = rankings[row, rank]
-    return more_rankings, more_weights
 
 
 # --- clicks, for many prices ----------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial._kernels import alias_tables
 from ranktrial.arrays import NO_DOCUMENT, FloatArray, IntArray
-from ranktrial.methods._kernels.displays import click_thresholds, majority_value, simulate_linear, simulate_majority
+from ranktrial.methods._kernels.displays import click_thresholds, simulate_linear, simulate_majority
 from ranktrial.methods.trajectory import Trajectory
 from ranktrial.rankings import Mixture, Moments, Pair, affine_values, expected_clicks
-from ranktrial.rankings._kernels import majority_moments
+from ranktrial.rankings._kernels import expected_sign, majority_moments
 from ranktrial.rankings.lists import UserArrays, check_user
 from ranktrial.rankings.values import Prediction
 from ranktrial.seeds import Seed, kernel_state
@@ -126,8 +126,10 @@ class Displays:
         if isinstance(self.value, Linear):
             base = 0.0 if self.value.base is None else float(self.value.base[display])
             return base + float(self.value.values[display][flags].sum())
-        mask = np.uint64(sum(1 << int(r) for r in np.flatnonzero(flags)))
-        return float(majority_value(mask, self.value.to_a[display], self.value.to_b[display]))
+        ranks = np.flatnonzero(flags)
+        row = ranks[-1] if len(ranks) and self.value.to_a.shape[1] > 1 else 0
+        to_a, to_b = self.value.to_a[display, row, ranks], self.value.to_b[display, row, ranks]
+        return float(expected_sign(to_a, to_b, len(ranks), np.empty(2 * len(ranks) + 1)))
 
     def simulate(self, user: User, checkpoints: ArrayLike, *, seed: Seed) -> Trajectory:
         """Impression by impression: draw a query, a display, clicks; report at every checkpoint."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, DocumentArray, FloatArray, IntArray, offsets_of
-from ranktrial.methods._kernels.probabilistic import draw_probabilistic, positions_of, simulate_probabilistic
+from ranktrial.methods._kernels.probabilistic import draw_probabilistic, simulate_probabilistic
 from ranktrial.methods.base import Method, Traits, spelled
 from ranktrial.methods.displays import Displays, Majority, TooManyDisplaysError
 from ranktrial.methods.trajectory import Trajectory
@@ -157,8 +157,12 @@ class Probabilistic(Method):
         longest = int(max(np.diff(a.offsets).max(initial=1), np.diff(b.offsets).max(initial=1)))
         weight = np.arange(1, longest + 1, dtype=float) ** -self.tau
         tail = np.concatenate([weight[::-1].cumsum()[::-1], [0.0]])
-        a_in_b = positions_of(b.documents, b.offsets, pair.n_documents)[a.documents]
-        b_in_a = positions_of(a.documents, a.offsets, pair.n_documents)[b.documents]
+        places = np.full((2, pair.n_documents), -1, np.int32)
+        for place, ranker in zip(places, (a, b)):
+            place[ranker.documents] = np.arange(len(ranker.documents)) - np.repeat(
+                ranker.offsets[:-1], np.diff(ranker.offsets)
+            )
+        a_in_b, b_in_a = places[1, a.documents], places[0, b.documents]
         return _WeightedLists(a.documents, a.offsets, b.documents, b.offsets, a_in_b, b_in_a, weight, tail)
 
 

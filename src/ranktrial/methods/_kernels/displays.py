@@ -148,20 +148,6 @@ def _majority(clicks: Any, to_a: Any, to_b: Any, a: Any, b: Any, sums: Any) -> A
 
 
 @nb.njit(cache=True)
-def majority_value(clicks: Any, to_a: Any, to_b: Any) -> Any:
-    """The value of one click mask on one display (rows of credits as in ``rankings._kernels.majority_moments``)."""
-    k = to_a.shape[1]
-    if clicks == U64(0):
-        return 0.0
-    row = 0
-    if to_a.shape[0] > 1:
-        for r in range(k):
-            if (clicks >> U64(r)) & _ONE:
-                row = r
-    return _majority(clicks, to_a[row], to_b[row], np.empty(k), np.empty(k), np.empty(2 * k + 2))
-
-
-@nb.njit(cache=True)
 def simulate_majority(
     offsets: Any, stay: Any, other: Any, thresholds: Any, to_a: Any, to_b: Any, user: Any, state: Any, checkpoints: Any,
     totals: Any,

@@ -100,16 +100,6 @@ def _probabilistic(
 
 
 @nb.njit(cache=True)
-def positions_of(lists: Any, offsets: Any, n_documents: Any) -> Any:
-    """Position of every document in its query's list, -1 where it is not listed."""
-    result = np.full(n_documents, -1, np.int32)
-    for q in range(offsets.shape[0] - 1):
-        for i in range(offsets[q], offsets[q + 1]):
-            result[lists[i]] = i - offsets[q]
-    return result
-
-
-@nb.njit(cache=True)
 def draw_probabilistic(draws: Any, k: Any, lists: Any, state: Any) -> Any:
     """``draws`` displays of every query with their credits."""
     documents_a, offsets_a, documents_b, offsets_b, a_in_b, b_in_a, weight, tail = lists
