@@ -10,6 +10,7 @@ import pytest
 from oracles import click_patterns
 from ranktrial.analysis.analyse import analyse
 from ranktrial.analysis.guardrails.alike import look_alike, together
+from ranktrial.analysis.guardrails.status import guardrail
 from ranktrial.arrays import NO_DOCUMENT
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -77,7 +78,7 @@ def test_phones_that_nobody_declared_are_noticed_and_those_declared_are_not() ->
     found = []
     for one, declared in ((blind, {}), (log, {"device": ["desktop", "phone"]})):
         config = TrialConfig.model_validate({"method": "LogOpt()", "k": 6, "segments": declared})
-        found.append(look_alike(analyse(one, config, config.first_beliefs)))
+        found.append(guardrail(look_alike, look_alike(analyse(one, config, config.first_beliefs))))
     assert [one.status for one in found] == ["warn", "pass"]
     assert "visitors look down the page in different ways" in found[0].text
     assert "Phones show fewer results" in found[0].cause

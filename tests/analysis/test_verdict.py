@@ -17,8 +17,8 @@ import pytest
 
 from hand_made import agrees, decided, result, waiting
 from ranktrial.analysis.decision import Decision
-from ranktrial.analysis.guardrails.click_model import ASSUMPTIONS
-from ranktrial.analysis.guardrails.status import guardrail
+from ranktrial.analysis.guardrails.click_model import assumptions
+from ranktrial.analysis.guardrails.status import Found, guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, EstimatorResult
 from ranktrial.analysis.verdict import Verdict, lift_text, segment_text, verdict
 from ranktrial.interval import Interval
@@ -121,7 +121,7 @@ def cases() -> Iterator[Case]:
     yield Case("decided for A, not in four segments", of(-0.05, -0.01), {"segments": (tablet, *more)})
     yield Case("undecided, but in segments", of(-0.01, 0.05), {"segments": (phone, tablet)})
     yield Case("not trusted, with segments", of(0.01, 0.05, failed=["Clicks arrive"]), {"segments": (phone, tablet)})
-    model = guardrail(ASSUMPTIONS, "fail", 9.0, agrees(POSITION_BASED, apart=0.2).text)
+    model = guardrail(assumptions, Found("fail", 9.0, agrees(POSITION_BASED, apart=0.2).text))
     known = {"weakest": f'"{model.title}". {model.text}'}
     yield Case("undecided by A/B traffic, as the click model is wrong", by_ab(-0.01, 0.05), known)
     yield Case("decided for B by A/B traffic, as the click model is wrong", by_ab(0.01, 0.05), known)

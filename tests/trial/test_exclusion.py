@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from live_server import rank, send, serving, start
 from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled
-from ranktrial.analysis.guardrails.status import Guardrail, Status, guardrail
+from ranktrial.analysis.guardrails.pages import clicks
+from ranktrial.analysis.guardrails.status import Found, Guardrail, Status, guardrail
 from ranktrial.cli import app
 from ranktrial.config import TrialConfig
 from ranktrial.log import Rules
@@ -108,7 +109,7 @@ def test_with_those_left_out_nothing_is_decided_that_the_report_withholds(
 
     def fails(analysis: Analysis, *_: Any) -> tuple[Guardrail, ...]:
         status: Status = "fail" if len(analysis.log) == 2_000 else "pass"
-        return (guardrail("clicks", status, 0.0, "None."),)
+        return (guardrail(clicks, Found(status, 0.0, "None.")),)
 
     monkeypatch.setattr("ranktrial.analysis.answers.guardrails", fails)
     trial.stop("enough")

@@ -16,7 +16,7 @@ from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import Settled, settled, words
 from ranktrial.analysis.decision import turned
 from ranktrial.analysis.guardrails import click_model, draws, estimates, guardrails, over_time, pages, visitors
-from ranktrial.analysis.guardrails.status import Guardrail, above, guardrail
+from ranktrial.analysis.guardrails.status import Found, Guardrail, above, guardrail
 from ranktrial.analysis.ladder import AB_TRAFFIC, DIRECT, POSITION_BASED, Ladder
 from ranktrial.analysis.verdict import percent
 from ranktrial.arrays import BoolArray
@@ -210,9 +210,9 @@ def test_a_check_of_the_click_model_that_fails_is_named(
 ) -> None:
     """Though it does not make the numbers untrustworthy: before a check that only warns."""
     analysis = analysed(*good)
-    for name in (click_model.ASSUMPTIONS, estimates.BIAS, click_model.COMPANY, over_time.BIAS_OVER_TIME):
-        failing = guardrail(name, "fail", 0.0, "Found so.")
-        warning = guardrail("clicks", "warn", 0.0, "Late.")
+    for check in (click_model.assumptions, estimates.bias, click_model.company, over_time.bias_over_time):
+        failing = guardrail(check, Found("fail", 0.0, "Found so."))
+        warning = guardrail(pages.clicks, Found("warn", 0.0, "Late."))
         monkeypatch.setattr("ranktrial.analysis.answers.guardrails", lambda *_, both=(warning, failing): both)
         found = settled(analysis, None)
         assert not found.decision.failed
@@ -232,7 +232,7 @@ def test_page_when_the_trial_costs_clicks(tmp_path: Path) -> None:
     options = {"new_version": True, "world": World.make(), **KNOWN}
     free = LogOpt(bias="known", relevance="constant", loss=None, keep=0, holdback=0)
 
-    def told(method: LogOpt) -> Guardrail:
+    def told(method: LogOpt) -> Found:
         return visitors.page(analysed(*logged(tmp_path, 1500, method=method, **options)))
 
     blind = told(free)
@@ -403,7 +403,7 @@ def test_position_bias_that_was_given_is_held_against_clicks(good: tuple[Log, Tr
     assert told.value < 0.001
     assert "That moves B against A by" in told.text
     found = settled(analysis, {})
-    assert told in found.checks
+    assert guardrail(estimates.bias, told) in found.checks
     if told.status == "fail":
         assert found.analysis.result is not analysis.ladder.results[-1]
     assert estimates.bias(analysed(log.take(np.arange(5)), config)).status == "unknown"

@@ -11,7 +11,7 @@ from ranktrial.analysis.analyse import Analysis, analyse
 from ranktrial.analysis.answers import settled, words
 from ranktrial.analysis.guardrails import over_time as checks
 from ranktrial.analysis.guardrails.over_time import MICROSECONDS_A_DAY
-from ranktrial.analysis.guardrails.status import Guardrail
+from ranktrial.analysis.guardrails.status import Found, Guardrail
 from ranktrial.arrays import FloatArray
 from ranktrial.config import TrialConfig
 from ranktrial.log import Log
@@ -49,7 +49,7 @@ def clicked(chance: FloatArray, log: Log, seed: int) -> Analysis:
     return analyse(replace(log, clicks=clicks), CONFIG, CONFIG.first_beliefs)
 
 
-def over_time(analysis: Analysis) -> list[Guardrail]:
+def over_time(analysis: Analysis) -> list[Found]:
     return [check(analysis) for check in (checks.difference_over_time, checks.clicks_over_time, checks.bias_over_time)]
 
 

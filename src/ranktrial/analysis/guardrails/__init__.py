@@ -24,7 +24,7 @@ from ranktrial.analysis.guardrails.draws import calibration, sample_ratio
 from ranktrial.analysis.guardrails.estimates import bias, coverage, effective_clicks, largest_weight
 from ranktrial.analysis.guardrails.over_time import bias_over_time, clicks_over_time, difference_over_time
 from ranktrial.analysis.guardrails.pages import clicks, duplicates, faults, shown_as_drawn
-from ranktrial.analysis.guardrails.status import Guardrail
+from ranktrial.analysis.guardrails.status import Found, Guardrail, guardrail
 from ranktrial.analysis.guardrails.visitors import crowded_pages, heaviest, latency, page
 
 
@@ -40,16 +40,18 @@ def guardrails(
         nanoseconds: What recent calls of ``rank`` took.
         above: ``clicks_above`` of the analysis, where it is known already.
     """
-    of_analysis: list[Callable[[Analysis], Guardrail]] = [
+    of_analysis: list[Callable[[Analysis], Found]] = [
         sample_ratio, calibration, coverage, effective_clicks, largest_weight, assumptions, bias, page, heaviest,
         crowded_pages, difference_over_time, clicks_over_time, bias_over_time,
     ]  # fmt: skip
-    of_tallies: list[Callable[[Analysis, Mapping[str, int]], Guardrail]] = [
+    of_tallies: list[Callable[[Analysis, Mapping[str, int]], Found]] = [
         shown_as_drawn, clicks, duplicates, faults,
     ]  # fmt: skip
     above = clicks_above(analysis) if above is None else above
-    found = [check(analysis) for check in of_analysis]
-    found += [company(analysis, above), independence(analysis, above), look_alike(analysis)]
+    found: dict[Callable[..., Found], Found] = {check: check(analysis) for check in of_analysis}
+    found |= {check: check(analysis, above) for check in (company, independence)}
+    found[look_alike] = look_alike(analysis)
     if tallies is not None:
-        found += [*(check(analysis, tallies) for check in of_tallies), latency(analysis, tallies, nanoseconds)]
-    return tuple(found)
+        found |= {check: check(analysis, tallies) for check in of_tallies}
+        found[latency] = latency(analysis, tallies, nanoseconds)
+    return tuple(guardrail(check, what) for check, what in found.items())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Literal, NamedTuple, ParamSpec
+from typing import Literal, NamedTuple, TypeVar
 
 from ranktrial.analysis.analyse import Analysis
 from ranktrial.schema import Frozen
@@ -19,7 +18,6 @@ GROUPS: dict[Group, str] = {
 }
 WARN, FAIL = 0.01, 0.001  # probability of a false alarm over the whole trial, however often one looks
 NO_NUMBER = float("nan")
-P = ParamSpec("P")
 
 
 class Guardrail(Frozen):
@@ -59,39 +57,45 @@ class Found(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Plain words of a check: topic, the statement that is checked, the usual cause of a failure, and what to do then."""
+    """Plain words of a check.
 
+    Attributes:
+        name: Name of the check.
+        group: Topic that it belongs to.
+        title: Statement that is checked.
+        cause: Usual cause of a warning or a failure.
+        remedy: Advice for that case.
+    """
+
+    name: str
     group: Group
     title: str
     cause: str
     remedy: str
 
 
-WORDS: dict[str, Words] = {}
+Check = TypeVar("Check", bound=Callable[..., Found])
+WORDS: dict[Callable[..., Found], Words] = {}
 
 
-def guardrail(name: str, status: Status, value: float, text: str) -> Guardrail:
-    """A finding with the plain words of its check; with cause and remedy where it warns or fails."""
-    group, title, cause, remedy = WORDS[name]
-    found = Guardrail(name=name, status=status, value=value, text=text, group=group, title=title)
-    return found.model_copy(update={"cause": cause, "remedy": remedy}) if status in ("warn", "fail") else found
+def advised(name: str, group: Group, title: str, *, cause: str, remedy: str) -> Callable[[Check], Check]:
+    """Name a check, and say in plain words what it means and what to do; the function stays as it is."""
 
-
-def advised(
-    name: str, group: Group, title: str, *, cause: str, remedy: str
-) -> Callable[[Callable[P, Found]], Callable[P, Guardrail]]:
-    """Make a guardrail of what a check finds: name it, and say in plain words what it means and what to do."""
-
-    def explain(find: Callable[P, Found]) -> Callable[P, Guardrail]:
-        WORDS[name] = Words(group, title, cause, remedy)
-
-        @wraps(find)
-        def check(*args: P.args, **options: P.kwargs) -> Guardrail:
-            return guardrail(name, *find(*args, **options))
-
+    def explain(check: Check) -> Check:
+        WORDS[check] = Words(name, group, title, cause, remedy)
         return check
 
     return explain
+
+
+def guardrail(check: Callable[..., Found], found: Found) -> Guardrail:
+    """The guardrail of what a check found, in plain words; with cause and remedy where it warns or fails."""
+    (name, group, title, cause, remedy), (status, value, text) = WORDS[check], found
+    if status not in ("warn", "fail"):
+        cause = remedy = ""
+    return Guardrail(
+        name=name, status=status, value=value, text=text, group=group, title=title, cause=cause, remedy=remedy
+    )
 
 
 def by_chance(p: float) -> Status:
