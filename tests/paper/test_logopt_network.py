@@ -268,7 +268,7 @@ def test_the_designs_expected_counts_add_up_over_versions() -> None:
     for begin, end in ((0, 500), (500, 2000)):
         state.next_version()
         state.show(begin, end, np.array([end]))
-        expected += np.repeat(state.drawn[-1], 8)[:, None] * state.versions[-1].policy.placement()
+        expected += np.repeat(state.versions[-1].drawn, 8)[:, None] * state.versions[-1].policy.placement()
     counts = state._designed_counts()
     assert np.array_equal(counts.documents, state.listed)  # every query came
     assert counts.expected is not None

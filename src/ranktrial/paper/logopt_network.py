@@ -154,7 +154,7 @@ class LogOptNetwork(Adaptive):
         return replace(super().traits, shows_top_only=False, averages_impressions=self.propensities == "policy")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PolicyVersion:
     """One version of the logging policy and what it was made from.
 
@@ -165,6 +165,9 @@ class PolicyVersion:
         zeta: Relevance it was made with.
         note: Note of the click model.
         clicks: On each document that either ranker lists, in order, while it was shown.
+        drawn: Impressions of each query while it was shown.
+        placement: Placement of the listed documents, once it was asked for; 0 for queries that did not come.
+        weights: Weight of a click on each of them at the current position bias, once it was asked for.
     """
 
     begin: int
@@ -173,6 +176,9 @@ class PolicyVersion:
     zeta: FloatArray
     note: str
     clicks: FloatArray = field(repr=False)
+    drawn: IntArray = field(repr=False)
+    placement: FloatArray | None = field(default=None, repr=False)
+    weights: FloatArray | None = field(default=None, repr=False)
 
 
 class _State:
@@ -186,7 +192,6 @@ class _State:
         self.note = ""
         self.seeds = iter(children(seed, SEEDS_A_VERSION * (len(method.schedule) + 1)))
         self.versions: list[PolicyVersion] = []
-        self.drawn: list[IntArray] = []  # impressions of each query while each version was shown
         # Lambda is 0 for all other documents: their exposure is never asked for.
         self.listed = pair.listed
         self.query = np.repeat(np.arange(pair.n_queries), np.diff(pair.offsets))[self.listed]
@@ -196,11 +201,6 @@ class _State:
             self.row = np.full(pair.n_documents, len(self.listed))
             self.row[self.listed] = np.arange(len(self.listed))
         self.shown, self.clicked = np.zeros((2, int(self.row.max(initial=-1)) + 1, pair.k), np.uint32)
-        self.expected = np.zeros((len(self.listed), pair.k))  # displays of the listed by design, of so many versions:
-        self.designed = 0
-        self.clicks: IntArray = np.zeros(len(self.listed), np.int64)  # on the listed, as far as drawn
-        self.placements: dict[int, FloatArray] = {}  # of the listed documents, by version
-        self.weights: dict[int, FloatArray] = {}  # of each version at the current position bias
         self.features: NDArray[np.float32] | None = None  # as inputs of the network
         self.inputs: tuple[FloatArray, PolicyInputs] | None = None  # and the lambda they were made of
         self.mean_square_total = 0.0
@@ -213,7 +213,8 @@ class _State:
         true = self.method.true_lambda and self.pair.theta is not None
         self.theta = theta
         self.lam = self.pair.lam(self.pair.known_theta if true else theta)
-        self.weights.clear()
+        for version in self.versions:
+            version.weights = None
 
     def next_version(self, ahead: Sequence[int] | None = None) -> None:
         """Lines 2 to 13 of Algorithm 1: fit, estimate, optimise, swap the policy in."""
@@ -233,7 +234,7 @@ class _State:
         if self.network is None or not method.warm_start:
             self.network = Network.initialise(inputs.shape[1], next(self.seeds))
             self.optimiser = Adam()
-        impressions = sum((drawn.astype(np.float64) for drawn in self.drawn), np.zeros(pair.n_queries))
+        impressions = self._came().astype(np.float64)
         needed = method.gradient != "low-noise"  # the other gradients have the estimate in them
         optimise(
             self.network,
@@ -247,9 +248,9 @@ class _State:
             query_weights=impressions if method.queries == "log" and self.versions else None,
         )
         self.policy = NetworkPolicy(self.network, inputs, pair)
-        shows = self.policy.policy
-        begin = int(impressions.sum())
-        self.versions.append(PolicyVersion(begin, shows, self.theta, self.zeta, self.note, np.zeros(len(self.listed))))
+        believed = self.theta, self.zeta, self.note
+        nothing = np.zeros(len(self.listed)), np.zeros(pair.n_queries, np.int64)
+        self.versions.append(PolicyVersion(int(impressions.sum()), self.policy.policy, *believed, *nothing))
 
     def refit(self) -> None:
         raise NotImplementedError(DRAWN_ONCE)
@@ -305,11 +306,13 @@ class _State:
     def _designed_counts(self) -> Counts:
         """The log of the listed documents of queries that came. Any set chosen before the clicks gives an unbiased equation
         for position bias; the design is only known where it is needed anyway, for these."""
-        for version in range(self.designed, len(self.drawn)):
-            self.expected += self.drawn[version][self.query][:, None] * self._placement(version)
-        self.designed = len(self.drawn)
-        came = np.flatnonzero(sum(self.drawn, np.zeros(self.pair.n_queries, np.int64))[self.query])
-        return replace(self._counts(self.listed[came]), expected=self.expected[came])
+        expected = sum(version.drawn[self.query][:, None] * self._placement(version) for version in self.versions)
+        came = np.flatnonzero(self._came()[self.query])
+        return replace(self._counts(self.listed[came]), expected=np.asarray(expected)[came])
+
+    def _came(self) -> IntArray:
+        """Impressions of each query so far."""
+        return sum((version.drawn for version in self.versions), np.zeros(self.pair.n_queries, np.int64))
 
     def _estimate(self, impressions: float) -> float:
         """The method's own estimate of Delta so far; 0 before the first impression."""
@@ -322,34 +325,33 @@ class _State:
 
     def _past(self) -> float:
         """Sum of x over the impressions of all versions so far, at the current position bias."""
-        return float(sum(v.clicks @ self._weights(i) for i, v in enumerate(self.versions) if v.clicks.any()))
+        return float(sum(version.clicks @ self._weights(version) for version in self.versions if version.clicks.any()))
 
-    def _weights(self, version: int) -> FloatArray:
+    def _weights(self, version: PolicyVersion) -> FloatArray:
         """Weight of a click on each listed document, for queries that came with that version; 0 for the others."""
-        if version not in self.weights:
-            lam = np.where(self.drawn[version][self.query] > 0, self.lam[self.listed], 0.0)
-            rho = self._exposure(version, lam != 0)
+        if version.weights is None:
+            lam = np.where(version.drawn[self.query] > 0, self.lam[self.listed], 0.0)
+            if self.method.bias == "estimated":
+                rho = np.asarray(self._placement(version) @ self.theta)
+            else:
+                rho = version.policy.exposure(self.theta, wanted=self._wanted(lam != 0))[self.listed]
             require_seen(lam, rho, self.pair.offsets, self.listed)
-            self.weights[version] = np.divide(lam, rho, out=np.zeros_like(lam), where=lam != 0)
-        return self.weights[version]
+            version.weights = np.divide(lam, rho, out=np.zeros_like(lam), where=lam != 0)
+        return version.weights
 
-    def _exposure(self, version: int, needed: BoolArray) -> FloatArray:
-        if self.method.bias == "estimated":
-            return np.asarray(self._placement(version) @ self.theta)
-        wanted = np.zeros(self.pair.n_documents, bool)
-        wanted[self.listed[needed]] = True
-        return self.versions[version].policy.exposure(self.theta, wanted=wanted)[self.listed]
-
-    def _placement(self, version: int) -> FloatArray:
+    def _placement(self, version: PolicyVersion) -> FloatArray:
         """Placement of the listed documents, computed once for every position bias to come; 0 for queries that did not come."""
-        if version not in self.placements:
-            came = self.drawn[version][self.query] > 0
-            wanted = np.zeros(self.pair.n_documents, bool)
-            wanted[self.listed[came]] = True
-            placement = np.zeros((len(self.listed), self.pair.k))
-            placement[came] = self.versions[version].policy.placement(wanted=wanted)
-            self.placements[version] = placement
-        return self.placements[version]
+        if version.placement is None:
+            came = version.drawn[self.query] > 0
+            version.placement = np.zeros((len(self.listed), self.pair.k))
+            version.placement[came] = version.policy.placement(wanted=self._wanted(came))
+        return version.placement
+
+    def _wanted(self, listed: BoolArray) -> BoolArray:
+        """Flags of all documents from those of the listed ones."""
+        wanted = np.zeros(self.pair.n_documents, bool)
+        wanted[self.listed[listed]] = True
+        return wanted
 
     def show(self, begin: int, end: int, points: IntArray) -> list[tuple[float, float, float]]:
         """Show impressions begin..end with the current policy; estimate, mean square and CTR at each point."""
@@ -360,37 +362,26 @@ class _State:
         parts = [*points, *([end] if not len(points) or points[-1] < end else [])] if observed else [end]
         seeds = children(next(self.seeds), len(parts))
         sizes = np.diff(parts, prepend=begin)
-        self.drawn.append(
-            sum(
-                (queries_drawn(self.pair.n_queries, int(n), seed=child) for n, child in zip(sizes, seeds)),
-                np.zeros(self.pair.n_queries, np.int64),
-            )
-        )
-        past_x = 0.0 if observed else self._past()
+        for n, child in zip(sizes, seeds):
+            version.drawn = version.drawn + queries_drawn(self.pair.n_queries, int(n), seed=child)
+        # Sums of x, its square and clicks so far; the first two are not known where propensities are observed.
+        past = np.array([np.nan if observed else self._past(), self.mean_square_total, self.clicked.sum()], np.float64)
         weights = np.zeros(self.pair.n_documents)
         if not observed:
-            weights[self.listed] = self._weights(len(self.versions) - 1)
+            weights[self.listed] = self._weights(version)
         rows = []
-        squares = 0.0
         done = begin
-        past_clicks = float(self.clicked.sum())
         for part, child in zip(parts, seeds):
             inside = points[(points > done) & (points <= part)]
             marks = np.unique([*(inside - done), part - done])
             tables = self.shown, self.clicked
             sums = simulate(version.policy, self.user, weights, marks, seed=child, tables=tables, rows=self.row)
             for point in inside:
-                row = sums[np.searchsorted(marks, point - done)]
-                value = (past_x + row[0]) / point
-                if observed:
-                    value = self._observed()
-                square = (self.mean_square_total + squares + row[1]) / point
-                rows.append((value, np.nan if observed else square, (past_clicks + row[2]) / point))
-            past_x += sums[-1, 0]
-            squares += sums[-1, 1]
-            past_clicks += sums[-1, 2]
+                value, square, clicks = ((past + sums[np.searchsorted(marks, point - done)]) / point).tolist()
+                rows.append((self._observed(), np.nan, clicks) if observed else (value, square, clicks))
+            past = past + sums[-1]
             done = part
-        self.mean_square_total += squares
+        self.mean_square_total = past[1]
         self._remember_clicks()
         return rows
 
@@ -403,16 +394,17 @@ class _State:
     def draw(self, begin: int, end: int) -> None:
         """Draw impressions begin..end for the next fit; what they are worth is asked for later, if at all."""
         queries, rankings = children(next(self.seeds), 2)
-        self.drawn.append(queries_drawn(self.pair.n_queries, end - begin, seed=queries))
-        policy = self.policy.scored(self.drawn[-1] > 0)
-        tables = (self.shown, self.clicked)
-        add_counts(policy, self.user, self.drawn[-1], tables, seed=rankings, rows=self.row)
+        version = self.versions[-1]
+        version.drawn = queries_drawn(self.pair.n_queries, end - begin, seed=queries)
+        policy = self.policy.scored(version.drawn > 0)
+        add_counts(policy, self.user, version.drawn, (self.shown, self.clicked), seed=rankings, rows=self.row)
         self._remember_clicks()
 
     def _remember_clicks(self) -> None:
         """Store the clicks since the last version."""
-        before, self.clicks = self.clicks, self.clicked.sum(1)[self.row[self.listed]].astype(np.int64)
-        self.versions[-1].clicks[:] = self.clicks - before
+        *before, last = self.versions
+        so_far = self.clicked.sum(1)[self.row[self.listed]].astype(np.float64)
+        last.clicks = so_far - sum(version.clicks for version in before)
 
     def past(self) -> FloatArray:
         return np.array([self._past(), 0.0, 0.0, 0.0])

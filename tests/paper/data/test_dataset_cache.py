@@ -76,9 +76,7 @@ def test_a_changed_file_is_read_again_and_replaces_its_entry(file: Path, builds:
     assert before.features.sum() == read_letor(file, cache=False).take([0, 1]).features.sum()
 
 
-@pytest.mark.parametrize(
-    "name", ["features.npy", "offsets.npy", "labels.npy", "query_ids.npy", "meta.json", "feature_ids.npy"]
-)
+@pytest.mark.parametrize("name", ["features.npy", "offsets.npy", "labels.npy", "query_ids.npy", "feature_ids.npy"])
 @pytest.mark.parametrize("damage", ["cut", "removed", "garbage"])
 def test_a_damaged_entry_is_built_again(file: Path, builds: list[Path], name: str, damage: str) -> None:
     whole = read_letor(file, cache=False)

@@ -93,18 +93,7 @@ def run_study(
     path.mkdir(parents=True, exist_ok=True)
     study = StudyFolder(path)
     with study.locked():
-        for file in files:
-            check_settings(plan, file)
-        before = study.adopt(plan)
-        study.sweep()
-        try:
-            prepare(plan, path, workers=workers, report=progress)
-            for done, file in enumerate(files):
-                progress("taking over results", done, len(files))
-                take_over(study, plan, file)
-        except Exception:
-            study.write_plan(before)
-            raise
+        _begin(plan, study, files, workers, progress)
         tasks = list(plan.all_tasks())
         there = set(study.done(tasks))
         # Pair by pair, so that what is there halfway covers all data sets and methods alike.
@@ -122,6 +111,22 @@ def run_study(
             write_tables(study, plan, plan.points, path)
         seconds = time.perf_counter() - start
         return StudyRun(path, path / "results.parquet", len(waiting), tuple(study.failures(plan)), seconds)
+
+
+def _begin(plan: StudyPlan, study: StudyFolder, files: Sequence[Path], workers: int, progress: Report) -> None:
+    """Make a folder ready for a plan, or leave the plan that it has."""
+    for file in files:
+        check_settings(plan, file)
+    before = study.adopt(plan)
+    study.sweep()
+    try:
+        prepare(plan, study.path, workers=workers, report=progress)
+        for done, file in enumerate(files):
+            progress("taking over results", done, len(files))
+            take_over(study, plan, file)
+    except Exception:
+        study.write_plan(before)
+        raise
 
 
 def _run_tasks(plan: StudyPlan, study: StudyFolder, pool: _Pool, waiting: Sequence[Task], progress: Report) -> None:

@@ -83,7 +83,7 @@ def panel_title(label: str, subtitle: str, **options: Any) -> alt.Title:
 
 
 def tooltip(*texts: str, **numbers: str) -> list[alt.Tooltip]:
-    """What the pointer reads off a mark: texts and counts as they are, numbers in these formats."""
+    """Tooltip of a mark: texts and counts as they are, numbers in these formats."""
     formatted = (alt.Tooltip(f"{name}:Q", format=how, title=name.replace("_", " ")) for name, how in numbers.items())
     return [*map(alt.Tooltip, texts), *formatted]
 
