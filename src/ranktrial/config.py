@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -151,18 +152,10 @@ class TrialConfig(Frozen):
     metrics: tuple[WrittenMetric, ...] = ()
     seed: int | None = Field(None, ge=0)
     names: tuple[str, str] = NO_NAMES
-    segments: dict[str, tuple[str, ...] | Literal["head/tail"]] = Field(default_factory=dict)
-    covariates: tuple[str, ...] = ()
-
-    @field_validator("covariates")
-    @classmethod
-    def _know(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_names(names)
-
-    @field_validator("segments")
-    @classmethod
-    def _declare(cls, declared: dict[str, tuple[str, ...] | Literal["head/tail"]]) -> dict[str, Any]:
-        return checked(declared)
+    segments: Annotated[dict[str, tuple[str, ...] | Literal["head/tail"]], AfterValidator(checked)] = Field(
+        default_factory=dict
+    )
+    covariates: Annotated[tuple[str, ...], AfterValidator(checked_names)] = ()
 
     @field_validator("names")
     @classmethod
@@ -302,11 +295,6 @@ class TrialConfig(Frozen):
             if share == self.share and wait is not None:
                 return wait, after
         return None
-
-    @property
-    def has_duration(self) -> bool:
-        """True if it was said how long the trial is to take."""
-        return self.at_least is not None or self.at_most is not None
 
     @property
     def labels(self) -> tuple[str, str]:

@@ -24,7 +24,8 @@ def is_over(config: TrialConfig, began: float, now: float) -> bool:
 
 def _waits(config: TrialConfig) -> bool:
     """True if a winner counts from some time on only."""
-    return config.has_duration or (config.whole_weeks and config.then != "tell")
+    timed = config.at_least is not None or config.at_most is not None
+    return timed or (config.whole_weeks and config.then != "tell")
 
 
 def counts_from(config: TrialConfig, began: float) -> float:

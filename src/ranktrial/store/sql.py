@@ -40,7 +40,7 @@ TABLES: dict[type, str] = {
 }  # fmt: skip
 DESIGN_COLUMNS = ", ".join(f"d.{name}" for name in DesignRow._fields)
 BLOCK = 10_000  # rows that are read at once: nobody waits for a reader, and memory does not grow with the log
-KINDS = Impression, Click, Event, Marked, Void, Probe, Nothing  # of rows that are put in
+KINDS = {Impression, Click, Event, Marked, Void, Probe, Nothing}  # of rows that are put in
 
 
 class Reports(NamedTuple):
@@ -57,12 +57,14 @@ EVENTS = Reports("events", ("key", "event_id"), "duplicate events", REFUSED_EVEN
 
 
 def by_kind(rows: Iterable[Stored]) -> defaultdict[type, list[Any]]:
-    """Rows by their type, clicks and events that are stored together one by one."""
+    """Rows by their type, clicks and events that are stored together one by one. Raises TypeError for others."""
     found: defaultdict[type, list[Any]] = defaultdict(list)
     for stored in rows:
         row = stored.row
         for one in row.clicks if isinstance(row, StoredClicks) else (row,):
-            found[next(kind for kind in KINDS if isinstance(one, kind))].append(one)
+            found[type(one)].append(one)
+    if strange := found.keys() - KINDS:
+        raise TypeError(f"{', '.join(kind.__name__ for kind in strange)}: no rows of a store")
     return found
 
 

@@ -161,7 +161,8 @@ class SQLiteStore(SQLStore):
 
     def _transaction(self, rows: list[Stored], tallied: Tallies, take_more: Callable[[], None]) -> None:
         try:
-            self._file.check_usable()
+            if self._file.over is not None:
+                self._file.check_usable()
             if self._writing is None:
                 self._writing = self._dial()
             self._file.file.check()
