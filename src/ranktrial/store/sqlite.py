@@ -115,10 +115,11 @@ class SQLiteStore(SQLStore):
 
     def _dial(self) -> sqlite3.Connection:
         """A connection for the writing thread, which keeps the log open, and fails at once if another process has the lock."""
-        connection = self._file.connect(self._file.write_timeout)
-        connection.execute("SELECT count(*) FROM sqlite_master")  # opens the log
-        self._file.file.note_log()
-        connection.execute("PRAGMA busy_timeout = 0")  # ``_begin`` knows better how to wait
+        with self._file.own_errors():
+            connection = self._file.connect(self._file.write_timeout)
+            connection.execute("SELECT count(*) FROM sqlite_master")  # opens the log
+            self._file.file.note_log()
+            connection.execute("PRAGMA busy_timeout = 0")  # ``_begin`` knows better how to wait
         return connection
 
     def _hang_up(self) -> None:

@@ -105,7 +105,8 @@ class SQLiteDatabase:
         return own
 
     @contextlib.contextmanager
-    def _own_errors(self) -> Iterator[None]:
+    def own_errors(self) -> Iterator[None]:
+        """Turn SQLite's errors about the file into errors of the store; errors about a row are left as they are."""
         try:
             yield
         except Exception as problem:
@@ -131,34 +132,29 @@ class SQLiteDatabase:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection for as long as it is needed; there are as many as were needed at once."""
+    def select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
+        """The rows that a statement finds, on a connection of which there are as many as were needed at once."""
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self.place} is closed")
             connection = self._idle.pop() if self._idle else None
-        sound = False
         try:
-            with self._own_errors():
+            with self.own_errors():
                 if connection is None:
                     connection = self.connect(self.patience)
                 else:
                     self.file.check()
-                yield connection
-            sound = True
-        finally:
-            with self._lock:
-                # Where something was wrong a fresh one next time: it may be over.
-                keep = sound and connection is not None and not self._closed
-                if keep and connection is not None:
-                    self._idle.append(connection)
-            if not keep and connection is not None:
-                connection.close()
-
-    def select(self, statement: str, values: Sequence[Any] = (), timeout: float = 0) -> list[tuple[Any, ...]]:
-        with self._reading() as connection:
-            return connection.execute(statement, values).fetchall()
+                found = connection.execute(statement, values).fetchall()
+        except BaseException:
+            if connection is not None:
+                connection.close()  # a fresh one next time: whatever was wrong may be over
+            raise
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return found
+        connection.close()
+        return found
 
     def now(self) -> int:
         return time.time_ns() // 1_000
@@ -168,7 +164,7 @@ class SQLiteDatabase:
 
     def check(self) -> None:
         """Look at every page for damage: a fresh connection, because others have pages in memory."""
-        with self._own_errors(), contextlib.closing(self.connect(self.patience)) as connection:
+        with self.own_errors(), contextlib.closing(self.connect(self.patience)) as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             self.end(damaged(self.path, found))
@@ -193,7 +189,7 @@ class SQLiteDatabase:
     @contextlib.contextmanager
     def changing(self) -> Iterator[Execute]:
         self.check_usable()
-        with self._own_errors(), contextlib.closing(self.connect(self.write_timeout)) as connection:
+        with self.own_errors(), contextlib.closing(self.connect(self.write_timeout)) as connection:
             connection.execute("PRAGMA secure_delete=ON")  # what is deleted is written over
             connection.execute("BEGIN IMMEDIATE")  # what is not committed is undone when the connection is closed
             yield connection.execute
@@ -209,7 +205,7 @@ class SQLiteDatabase:
 
         Writers wait while the log is emptied, which takes a moment without readers: so not for long, and then again.
         """
-        with self._own_errors(), contextlib.closing(self.connect(SHORT)) as connection:
+        with self.own_errors(), contextlib.closing(self.connect(SHORT)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # nobody waits for most of it
             for _ in range(ATTEMPTS):
                 if not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
