@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from typer.core import TyperGroup
 
 from ranktrial.extras import MissingExtra
@@ -54,7 +54,7 @@ def tell(as_json: bool, told: object, *shown: object) -> None:
             say(one)
 
 
-def plain_table(*columns: str, **options: Any) -> Table:
+def plain_table(*columns: Column | str, **options: Any) -> Table:
     """Table without lines."""
     return Table(*columns, box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)
 

@@ -1,4 +1,4 @@
-"""The commands for learning-to-rank data: data, which sums up a data set, and rankers, which trains some on it."""
+"""The data set that a command's options name, and the commands data, which sums one up, and rankers, which trains on one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,46 @@ import typer
 from rich.table import Table
 
 from ranktrial.cli.console import progress_bar, say, tell
-from ranktrial.cli.data_source import DataOption, PrefixOption, open_data, read_source
 from ranktrial.cli.options import JsonOption, SeedOption
-from ranktrial.paper.data import train_rankers, write_rankers
+from ranktrial.paper.data import (
+    Dataset,
+    mslr_like,
+    read_letor,
+    read_splits,
+    train_rankers,
+    write_rankers,
+    yahoo_like,
+)
 
 NUMBERS = ("queries", "documents", "features")
+SYNTHETIC = {"yahoo-like": yahoo_like, "mslr-like": mslr_like}
+DATA_HELP = (
+    "A LETOR/SVMlight file (plain or .gz), a folder with train/vali/test files (train is used), or a synthetic "
+    "set: yahoo-like (24 documents a query), mslr-like (120)."
+)
+DataOption = Annotated[str, typer.Option("--data", help=DATA_HELP)]
+PrefixOption = Annotated[
+    str | None, typer.Option(help="Set to read of a folder that holds several, e.g. set1 of Yahoo's set1 and set2.")
+]
+
+
+def open_data(source: str, queries: int, prefix: str | None) -> Dataset:
+    """The data set an option names; ``queries`` is the size of a synthetic one."""
+    if source in SYNTHETIC:
+        with progress_bar(f"generating {queries:,} {source} queries") as progress:
+            return SYNTHETIC[source](queries, seed=0, progress=progress)
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"--data: no file or folder {source!r}, and not one of {', '.join(SYNTHETIC)}")
+    return read_sets(path, prefix)["train" if path.is_dir() else "all"]
+
+
+def read_sets(path: Path, prefix: str | None) -> dict[str, Dataset]:
+    """All the data sets of a file or folder, by name."""
+    with progress_bar(f"reading {path.name}") as progress:
+        if path.is_dir():
+            return read_splits(path, prefix=prefix, progress=progress)
+        return {"all": read_letor(path, progress=progress)}
 
 
 def data_command(
@@ -29,8 +64,7 @@ def data_command(
     if not path.exists():
         raise ValueError(f"no file or folder {str(path)!r}")
     start = time.perf_counter()
-    with progress_bar(f"reading {path.name}") as progress:
-        splits = read_source(path, prefix, progress)
+    splits = read_sets(path, prefix)
     elapsed = time.perf_counter() - start
     rows = []
     table = Table("split", *NUMBERS, "documents per label")

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.markup import escape
+from rich.table import Column
 
 from ranktrial.analysis.answers import Answer, DecisionOptions, decide
 from ranktrial.analysis.discoveries import RATE
-from ranktrial.analysis.guardrails.status import Guardrail, Status
+from ranktrial.analysis.guardrails.status import Guardrail
 from ranktrial.analysis.metrics import MetricAnswer
 from ranktrial.analysis.segments import answer_lines, table_heading
 from ranktrial.analysis.verdict import lift_text
@@ -134,14 +135,11 @@ def _of_items(source: LogSource, rankers: tuple[Run, Run] | None, asked: Decisio
 
 def print_answer(answer: Answer) -> None:
     """Print the decision, what to do, and every estimate behind it."""
-    text = answer.text
-    decision = answer.decision
+    text, decision = answer.text, answer.decision
     out.print(f"[bold]{escape(text.headline)}[/] {escape(text.details)}", highlight=False)
     for line in filter(None, (text.next, lift_text(decision), text.trust, answer.note, answer.worth)):
         say(line, wrap=True)
-    table = plain_table()
-    for name in ("estimate", "B - A", "its own interval", "used"):
-        table.add_column(name, no_wrap=True)
+    table = plain_table(*(Column(name, no_wrap=True) for name in ("estimate", "B - A", "its own interval", "used")))
     for row in answer.rows:
         if np.isfinite(row.difference):
             own = str(row.interval) if np.isfinite(row.interval.low) else "none yet"
@@ -157,10 +155,8 @@ def print_answer(answer: Answer) -> None:
         for line in filter(None, (waits, "" if test is None else test.text)):
             say(line, wrap=True)
     if answer.segments:
-        out.print(f"\n{table_heading()}", highlight=False)
-    for line in answer_lines(answer.segments):
-        say(line, wrap=True)
-    for line in filter(None, (*_told_of_checks(answer), answer.unchecked)):
+        say(f"\n{table_heading()}")
+    for line in filter(None, (*answer_lines(answer.segments), *check_lines(answer.checks), answer.unchecked)):
         say(line, wrap=True)
     if answer.bias is not None:
         told = "  ".join(f"{t:.3f}±{e:.3f}" for t, e in zip(answer.bias.theta, answer.bias.standard_error))
@@ -184,15 +180,12 @@ def metric_lines(answers: Sequence[MetricAnswer]) -> Iterator[str]:
             yield f"  {'':{width}}  {one.note}"
 
 
-def _told_of_checks(answer: Answer) -> Iterator[str]:
+def check_lines(checks: Sequence[Guardrail]) -> Iterator[str]:
     """Checks of the log: those that fail or warn with what was found, and how many pass or cannot be made."""
-    by_status: dict[Status, list[Guardrail]] = {}
-    for check in answer.checks:
-        by_status.setdefault(check.status, []).append(check)
     for status in ("fail", "warn"):
-        for check in by_status.get(status, []):
-            yield f"{status}: {check}"
-    passing, unknown = (by_status.get(status, []) for status in ("pass", "unknown"))
-    if answer.checks:
-        cannot = f"; cannot be made yet: {', '.join(check.name for check in unknown)}" if unknown else ""
-        yield f"{counted(len(passing), 'check')} of the log pass{'es' if len(passing) == 1 else ''}{cannot}."
+        yield from (f"{status}: {check}" for check in checks if check.status == status)
+    if checks:
+        passing = sum(check.status == "pass" for check in checks)
+        unknown = ", ".join(check.name for check in checks if check.status == "unknown")
+        cannot = f"; cannot be made yet: {unknown}" if unknown else ""
+        yield f"{counted(passing, 'check')} of the log pass{'es' if passing == 1 else ''}{cannot}."

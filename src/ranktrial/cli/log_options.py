@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ranktrial.cli.options import named, takes
+from ranktrial.cli.options import named, names_in, takes
 from ranktrial.formats.readers import NEEDED
 from ranktrial.formats.readers.ubi import CLICKS
 from ranktrial.methods import parse_method
@@ -58,16 +58,12 @@ def reading_options(
         "events": events,
         "k": k,
         "columns": dict(named(text, "--column", "document=sku") for text in column or ()),
-        "segments": _names(by),
-        "covariates": _names(covariates),
+        "segments": names_in(by),
+        "covariates": names_in(covariates),
         "read_at": read_at,
         "actions": tuple(action) if action else CLICKS,
         "method": None if method is None else parse_method(method),
     }
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(","))
 
 
 reads_log = takes("reading", reading_options)

@@ -46,6 +46,11 @@ def numbers(text: str, option: str) -> list[float]:
     return [number(part, option) for part in text.split(",")]
 
 
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The names that an option's text says, with commas between them; none without the option."""
+    return () if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def named(text: str, option: str, example: str) -> tuple[str, str]:
     """A name and its value, from a text such as the example: name=value."""
     name, equals, value = text.partition("=")

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ranktrial.cli.console import err, out, say
-from ranktrial.cli.options import JsonOption, named, number, numbers
+from ranktrial.cli.options import JsonOption, named, names_in, number, numbers
 from ranktrial.methods import Method, TooManyDisplaysError, parse_method
 from ranktrial.paper.proof import Case, appendix_a, compared_methods, work_out
 
@@ -79,7 +79,7 @@ def own_cases(methods: Sequence[Method], given: dict[str, str]) -> tuple[list[Ca
 
 
 def _documents(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")] if "," in text else list(text.strip())
+    return list(names_in(text) if "," in text else text.strip())
 
 
 def print_case(at: int, case: Case) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ranktrial.cli.console import Commands, err, number_table, out, say, tell
-from ranktrial.cli.options import FolderArgument, JsonOption, named
+from ranktrial.cli.options import FolderArgument, JsonOption, named, names_in
 from ranktrial.paper.study.figures import DrawnStudy, draw_study, untested
 from ranktrial.paper.study.folder import FailedTask
 from ranktrial.paper.study.pack import pack_study
@@ -341,7 +341,7 @@ def figures(
 
     Each claim of the paper is given with our number, its 95 % interval over pairs, and a verdict.
     """
-    drawn = draw_study(folder, to, [name.strip() for name in formats.split(",")], form=form, simulated=simulated)
+    drawn = draw_study(folder, to, names_in(formats), form=form, simulated=simulated)
     lacking = [f"not tested: {what}: {', '.join(claims)}" for what, claims in untested(drawn.findings).items()]
     tell(as_json, drawn.to_dict(), _claims(drawn), *lacking, *drawn.files)
 

@@ -12,7 +12,7 @@ import typer
 from ranktrial import checks
 from ranktrial.arrays import NO_DOCUMENT, FloatArray
 from ranktrial.cli.console import progress_bar
-from ranktrial.cli.data_source import DATA_HELP, PrefixOption, open_data
+from ranktrial.cli.data import DATA_HELP, PrefixOption, open_data
 from ranktrial.cli.options import numbers, takes
 from ranktrial.paper.data import Dataset, read_rankers, read_scores, train_rankers
 from ranktrial.rankings import Pair

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranktrial.analysis import fit_position_bias
 from ranktrial.arrays import BoolArray, FloatArray, IntArray
@@ -40,29 +41,21 @@ def results_of(source: LogSource) -> str:
         unnest(clicked[1:{source.k}]) AS clicked FROM impressions) WHERE document <> '')"""
 
 
-class _Cells(NamedTuple):
-    """Shows and clicks by document, rank and group; a document is numbered within its query and period."""
+def _cells(source: LogSource, group: str = "0", *, clicked: bool = False) -> dict[str, NDArray[Any]]:
+    """Shows and clicks by document, rank and an SQL expression of the group; with ``clicked`` of documents that ever were.
 
-    query: IntArray
-    document: IntArray
-    rank: IntArray
-    group: IntArray
-    counts: dict[str, FloatArray]
-
-
-def _cells(source: LogSource, group: str = "0", *, clicked: bool = False) -> _Cells:
-    """Add up the results of a log, by an SQL expression of the group; with ``clicked`` those of documents that ever were."""
+    Documents are numbered within their query and period.
+    """
     cells = f"""WITH result AS (SELECT query, period, document, rank, {group} AS grp, sum(shown) AS shown,
         sum(clicked) AS clicked FROM {results_of(source)} GROUP BY ALL)
-        SELECT dense_rank() OVER (ORDER BY query) - 1 AS query, rank, grp, shown, clicked,
+        SELECT dense_rank() OVER (ORDER BY query) - 1 AS query, rank, grp AS group, shown, clicked,
         dense_rank() OVER (ORDER BY query, period, document) - 1 AS document FROM result"""
     if clicked:
         which = "(query, period, document)"
         cells += f" WHERE {which} IN (SELECT {which} FROM result WHERE clicked > 0)"
     found = source.connection.execute(cells).fetchnumpy()
-    query, document, rank, number = (np.asarray(found[name], np.int64) for name in ("query", "document", "rank", "grp"))
-    counts = {name: np.asarray(found[name], np.float64) for name in ("shown", "clicked")}
-    return _Cells(query, document, rank, number, counts)
+    tables = ("shown", "clicked")
+    return {name: np.asarray(found[name], np.float64 if name in tables else np.int64) for name in found}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +76,12 @@ class DocumentCounts:
     @classmethod
     def of(cls, source: LogSource) -> DocumentCounts:
         """Count the shows and clicks of a log of any kind."""
-        cells = _cells(source)
+        (counts,) = grouped_counts(_cells(source), k=source.k, groups=1)
         names = source.connection.execute(
             f"SELECT DISTINCT query, document, period FROM {results_of(source)} ORDER BY query, period, document"
         ).fetchall()
-        tables = {name: np.zeros((len(names), source.k)) for name in cells.counts}
-        for name, table in tables.items():
-            table[cells.document, cells.rank - 1] = cells.counts[name]
-        query = np.zeros(len(names), np.int64)
-        query[cells.document] = cells.query
-        return cls(query, tables["shown"], tables["clicked"], [(query, document) for query, document, _ in names])
+        assert counts.queries is not None
+        return cls(counts.queries, counts.shown, counts.clicked, [(query, document) for query, document, _ in names])
 
     def counts(self, rows: BoolArray | None = None) -> Counts:
         """Counts of some rows, or all."""
@@ -131,8 +120,9 @@ def _groups(source: LogSource, by: str) -> list[Counts]:
     if found < GROUPS:
         return []
     cells = _cells(source, f"unit % {GROUPS}" if by == "unit" else "0", clicked=True)
-    group = cells.group if by == "unit" else cells.query % GROUPS
-    return grouped_counts(cells.document, cells.query, cells.rank, group, cells.counts, k=source.k, groups=GROUPS)
+    if by == "query":
+        cells["group"] = cells["query"] % GROUPS
+    return grouped_counts(cells, k=source.k, groups=GROUPS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import ENOUGH_TO_TELL, FIRST_LOOK, Band, asymptotic_radius, t_widening
 from ranktrial.analysis.ladder import AB_TRAFFIC, LEAST_ARM, POSITION_BASED, REFUTED, Hausman
-from ranktrial.arrays import FloatArray, IntArray
+from ranktrial.arrays import FloatArray
 from ranktrial.formats.database import SQLLog
 from ranktrial.formats.sql import ARMS, MOMENTS
 from ranktrial.log.log import GROUPS
@@ -29,6 +29,7 @@ from ranktrial.position_bias.jackknife import jackknife_variance, ratio_freedom
 from ranktrial.rankings import RequirementError
 
 FOLDS = 5
+CELLS = ("shown", "clicked", "expected")  # numbers of a document at a rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,39 +88,29 @@ def fit_bias(log: SQLLog, *, groups: int = GROUPS) -> tuple[PositionBias, FloatA
     Memory grows with the candidates that were clicked (documents of one design), not with impressions.
     """
     found = log.sums(log.queries.counts(groups))
-    candidate, rank, group = (found[name].astype(np.int64) for name in ("candidate", "r", "grp"))
-    if not len(candidate) or not found["clicked"][rank == 1].any():
+    names = {"document": "candidate", "query": "query", "rank": "r", "group": "grp"}
+    cells: dict[str, NDArray[Any]] = {name: found[column].astype(np.int64) for name, column in names.items()}
+    cells |= {name: found[name].astype(np.float64) for name in CELLS}
+    if not len(cells["document"]) or not cells["clicked"][cells["rank"] == 1].any():
         raise NotIdentifiable("nothing was clicked at rank 1, by which theta is scaled")
-    units = len(np.unique(group))
+    units = len(np.unique(cells["group"]))
     if units < groups:
         raise NotIdentifiable(f"units of {units} of {groups} groups have impressions of what was clicked, must be all")
-    tables = {name: found[name].astype(np.float64) for name in ("shown", "clicked", "expected")}
-    query = found["query"].astype(np.int64)
-    parts = grouped_counts(candidate - 1, query - 1, rank, group, tables, k=log.k, groups=groups)
-    return fit_groups(parts)
+    return fit_groups(grouped_counts(cells, k=log.k, groups=groups))
 
 
-def grouped_counts(
-    candidate: IntArray,
-    query: IntArray,
-    rank: IntArray,
-    group: IntArray,
-    cells: dict[str, FloatArray],
-    *,
-    k: int,
-    groups: int,
-) -> list[Counts]:
-    """Counts of each group of units, from cells (candidate, rank from 1, group) with what was shown, clicked and expected."""
-    n = int(candidate.max(initial=-1)) + 1
+def grouped_counts(cells: Mapping[str, NDArray[Any]], *, k: int, groups: int) -> list[Counts]:
+    """Counts of each group of units, from cells of a query's document, rank (from 1) and group, with ``CELLS`` of each."""
+    n = int(cells["document"].max(initial=-1)) + 1
     query_of = np.zeros(n, np.int64)
-    query_of[candidate] = query
+    query_of[cells["document"]] = cells["query"]
     parts = []
     for number in range(groups):
-        inside = group == number
-        documents, row = np.unique(candidate[inside], return_inverse=True)
-        tables = {name: np.zeros((len(documents), k)) for name in cells}
+        inside = cells["group"] == number
+        documents, row = np.unique(cells["document"][inside], return_inverse=True)
+        tables = {name: np.zeros((len(documents), k)) for name in CELLS if name in cells}
         for name, table in tables.items():
-            table[row, rank[inside] - 1] = cells[name][inside]
+            table[row, cells["rank"][inside] - 1] = cells[name][inside]
         parts.append(
             Counts(n, documents, tables["shown"], tables["clicked"], query_of[documents], tables.get("expected"))
         )

@@ -113,8 +113,10 @@ class _NewRows:
         self.db.execute(f"SET memory_limit = {quoted(MEMORY)}; SET preserve_insertion_order = false")
         self.db.execute("SET temp_directory = " + quoted(folder.aside / "spill"))
         confine(self.db, folder.path)
+        # Clicks; a document of null says that the impression is void.
         self.db.execute("CREATE TABLE clicks (impression VARCHAR, document VARCHAR)")
-        self.db.execute("CREATE TABLE voids (impression VARCHAR)")
+        self.db.execute("CREATE VIEW voids AS SELECT impression FROM clicks WHERE document IS NULL")
+        self.db.execute("CREATE TABLE late (impression VARCHAR, filename VARCHAR)")
         self.db.execute(
             "CREATE TABLE fresh (id BIGINT, impression VARCHAR, design_id BIGINT, place INTEGER, unit BIGINT, time BIGINT, "
             "segment VARCHAR, covariates VARCHAR)"
@@ -134,9 +136,7 @@ class _NewRows:
     def read(self, store: Store, progress: Progress | None) -> None:
         """Clicks and events first: an impression that is stored before them is then never missed."""
         if (waiting := self._waiting).exists():
-            table = f"read_parquet({quoted(literal(waiting))})"
-            self.db.execute(f"INSERT INTO clicks SELECT impression, document FROM {table} WHERE document IS NOT NULL")
-            self.db.execute(f"INSERT INTO voids SELECT impression FROM {table} WHERE document IS NULL")
+            self.db.execute(f"INSERT INTO clicks BY NAME FROM read_parquet({quoted(literal(waiting))})")
         for clicks in self._new("click", ClickRow, store):
             in_time = [row for row in clicks if not row.late]
             self._add("clicks", impression=_ids(in_time), document=[row.document for row in in_time])
@@ -144,7 +144,7 @@ class _NewRows:
         for events in self._new("event", EventRow, store):
             self._add_events([row[1:] for row in events])
         for voids in self._new("void", VoidRow, store):
-            self._add("voids", impression=_ids(voids))
+            self._add("clicks", impression=_ids(voids))
         for rows in self._new("impression", ImpressionRow, store):
             columns = {name: [getattr(row, name) for row in rows] for name in ("id", "place", "unit", "time")}
             if self.segments:
@@ -204,7 +204,8 @@ class _NewRows:
         number, k = self.version.number, self.k
         self.db.execute(f"UPDATE designs SET version = {number}, plain = {str(self.plain).lower()}")
         self.db.execute(
-            "CREATE TABLE clicked AS SELECT impression, list(DISTINCT document) AS documents FROM clicks GROUP BY ALL"
+            "CREATE TABLE clicked AS SELECT impression, list(DISTINCT document) AS documents FROM clicks "
+            "WHERE document IS NOT NULL GROUP BY impression"
         )
         arm = "CASE len(d.probabilities) - f.place WHEN 2 THEN 'a' WHEN 1 THEN 'b' END" if self.plain else "NULL"
         self.db.execute(f"""
@@ -242,13 +243,11 @@ class _NewRows:
 
     def _rewrite(self) -> int:
         """Files with impressions that clicks or voids came for later."""
-        old = self.folder.scan("impressions", everyone=True)
-        touched = "SELECT impression FROM clicked UNION SELECT impression FROM voids"
-        if not self._one(f"SELECT count(*) FROM ({touched})"):
+        if not self._one("SELECT count(*) FROM clicks"):
             return 0
         self.db.execute(
-            f"CREATE TABLE late AS SELECT impression, filename FROM {old} WHERE version = {self.version.number} "
-            f"AND impression IN ({touched})"
+            f"INSERT INTO late SELECT impression, filename FROM {self.folder.scan('impressions', everyone=True)} "
+            f"WHERE version = {self.version.number} AND impression IN (SELECT impression FROM clicks)"
         )
         files = [file for (file,) in self._rows("SELECT DISTINCT filename FROM late ORDER BY 1")]
         stay = ", ".join(f"o.{name}" for name in IMPRESSIONS if name not in ("day", "clicked"))
@@ -266,11 +265,8 @@ class _NewRows:
 
     def _keep_waiting(self) -> int:
         """Clicks and voids of impressions that are in no file, for the next run."""
-        known = "SELECT impression FROM fresh"
-        if self._rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'late'"):
-            known += " UNION ALL SELECT impression FROM late"
-        rows = f"""SELECT DISTINCT * FROM (SELECT impression, document FROM clicks UNION ALL SELECT impression, NULL FROM voids)
-            WHERE impression NOT IN ({known})"""
+        known = "SELECT impression FROM fresh UNION ALL SELECT impression FROM late"
+        rows = f"SELECT DISTINCT * FROM clicks WHERE impression NOT IN ({known})"
         count = self._one(f"SELECT count(*) FROM ({rows})")
         if count or self._waiting.exists():
             self._copy(rows, self.folder.aside / WAITING / self._waiting.name)

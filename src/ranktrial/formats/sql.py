@@ -232,20 +232,18 @@ class Sums:
             FROM weight AS w JOIN candidate AS c ON c.item = w.item""",
         )
 
-    def _fold(self, folds: int) -> str:
-        """The fold of each unit, as in ``moments``."""
-        return f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {folds} AS fold FROM (
-            SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
-
     def _tally(self, groups: int, predictions: Sequence[float] = ()) -> list[str]:
         """Impressions and clicks of each ranking by group of units, in one pass over the log; and impressions of each design.
 
-        With ``predictions``, one for each fold, impressions count as often as their fold's prediction says (``nz``).
+        With ``predictions``, one for each fold of ``moments``, impressions count as often as that of their fold says (``nz``).
         """
         clicks = self._each(f"{_double_of('sum(CASE WHEN l.clicked[{r}] = 1 THEN 1 ELSE 0 END)')} AS c{{r}}")
         group, ctes, nz, joined = _group("l.unit", groups), [], _double(0.0), ""
         if predictions:
-            ctes = [self._fold(len(predictions))]
+            ctes = [
+                f"""fold AS (SELECT unit, (row_number() OVER (ORDER BY began, foremost) - 1) % {len(predictions)} AS fold FROM (
+                SELECT unit, min(time) AS began, min(impression) AS foremost FROM {self._log()} AS l GROUP BY unit) AS u)"""
+            ]
             cases = " ".join(f"WHEN {fold} THEN {_double(prediction)}" for fold, prediction in enumerate(predictions))
             nz, joined = f"sum(CASE f.fold {cases} END)", " JOIN fold AS f ON f.unit = l.unit"
         return [
@@ -272,8 +270,8 @@ class Sums:
                 FROM tally AS t JOIN cell AS c ON c.display = t.display GROUP BY c.item, c.r, t.grp)""",
             "placement AS (SELECT number, item, r, sum(probability) AS p FROM cell GROUP BY number, item, r)",
             "ever AS (SELECT DISTINCT item FROM stood WHERE clicked > 0)",
-            """used AS (SELECT c.item AS item, row_number() OVER (ORDER BY c.item) AS candidate,
-                dense_rank() OVER (ORDER BY c.query) AS query FROM candidate AS c JOIN ever AS e ON e.item = c.item)""",
+            """used AS (SELECT c.item AS item, row_number() OVER (ORDER BY c.item) - 1 AS candidate,
+                dense_rank() OVER (ORDER BY c.query) - 1 AS query FROM candidate AS c JOIN ever AS e ON e.item = c.item)""",
             f"""both_ways AS (SELECT item, r, grp, shown, clicked, {zero} AS expected FROM stood UNION ALL
                 SELECT p.item AS item, p.r AS r, t.grp AS grp, {zero} AS shown, {zero} AS clicked, p.p * t.n AS expected
                 FROM placement AS p JOIN times AS t ON t.number = p.number)""",
