@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ranktrial import checks
+from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.analysis.estimators.results import Estimate
 from ranktrial.analysis.estimators.valuing import scaled
 from ranktrial.analysis.intervals import ENOUGH_TO_TELL, FIRST_LOOK, Band, asymptotic_radius, t_widening
@@ -214,7 +215,7 @@ def estimate_sums(
     added = Added.of(log, known)
     predictions = _constants(added)
     moments = added.of_model(predictions)
-    more: dict[str, Any] = {"standard_error": moments.standard_error, "clicks_alone": moments.standard_error}
+    more: dict[str, Any] = {}
     if bias is not None:
         replicates, alone = _replicates(log, known, without, predictions)
         more = {
@@ -225,17 +226,10 @@ def estimate_sums(
             "clicks_alone": _error(alone),
             "freedom": ratio_freedom(replicates, alone),
         }
-    return SummedEstimate(
-        delta=moments.mean,
-        impressions=round(added["impressions"]),
-        units=len(moments),
-        effective_clicks=added["heavy"] ** 2 / max(added["squares"], 1e-300),
-        largest_weight=float(largest["largest"][0]),
-        theta=known,
-        sums=moments,
-        added=added,
-        predictions=predictions,
-        **more,
+    most = float(largest["largest"][0])
+    weights = ClickWeights(np.array([[added["clicks"]], [added["squares"]]]), added["heavy"], most)
+    return SummedEstimate.of(
+        moments, weights, largest_weight=most, theta=known, added=added, predictions=predictions, **more
     )
 
 
@@ -281,18 +275,8 @@ def difference_in_means(added: Added) -> SummedEstimate | None:
         return None
     moments, total = added.of_arms((1, -1)), added["n_a"] + added["n_b"]
     weights = np.array([total / added["n_a"], total / added["n_b"]])
-    clicks = np.array([added["y_a"], added["y_b"]])
-    return SummedEstimate(
-        delta=moments.mean,
-        standard_error=moments.standard_error,
-        clicks_alone=moments.standard_error,
-        impressions=round(total),
-        units=len(moments),
-        effective_clicks=float((weights @ clicks) ** 2 / max(weights**2 @ clicks, 1e-300)),
-        largest_weight=float(weights.max()),
-        sums=moments,
-        added=added,
-    )
+    of_clicks = ClickWeights.of(weights, [added["y_a"], added["y_b"]])
+    return SummedEstimate.of(moments, of_clicks, largest_weight=float(weights.max()), added=added)
 
 
 def most_worth(found: SummedEstimate) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ranktrial.analysis.estimators.click_weights import ClickWeights
 from ranktrial.formats.estimating import SummedEstimate, UnitMoments
 from ranktrial.formats.readers import LogSource
 from ranktrial.formats.readers.common import ITEMS
@@ -89,8 +90,8 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
     value, half = (f"coalesce(p.{of}, 0) / i.propensity * i.clicked" for of in ("sign", "half"))
     for_a, for_b = (f"sum(greatest({side} coalesce(p.sign, 0), 0) / i.propensity)" for side in ("", "-"))
     joined = f"items i LEFT JOIN place p USING (query, document, rank) WHERE i.query IN (SELECT query FROM {DIFFERENT})"
-    found = db.execute(f"""SELECT i.rank, count(*) AS n, sum({value}) AS x, sum(abs({value})) AS heavy,
-        sum(({value})^2) AS squares, sum({half}) AS both, {for_a} AS for_a, {for_b} AS for_b,
+    found = db.execute(f"""SELECT i.rank, count(*) AS n, sum(i.clicked) AS clicks, sum({value}) AS x,
+        sum(abs({value})) AS heavy, sum(({value})^2) AS squares, sum({half}) AS both, {for_a} AS for_a, {for_b} AS for_b,
         max(abs(coalesce(p.sign, 0)) / i.propensity) AS largest, count(DISTINCT i.impression) AS pages
         FROM {joined} GROUP BY i.rank ORDER BY i.rank""").fetchnumpy()
     n = np.asarray(found["n"], np.float64)
@@ -118,18 +119,10 @@ def estimate_items(source: LogSource, a: Run, b: Run) -> tuple[SummedEstimate, P
     moments = over_units(delta, away)
     worth = float(mean["for_a"].sum()), float(mean["for_b"].sum())
     places = _coverage(source, over_units(float(mean["both"].sum()), away_both), worth)
-    heavy, squares = (float(np.sum(found[name])) for name in ("heavy", "squares"))
-    estimate = SummedEstimate(
-        delta=delta,
-        standard_error=moments.standard_error,
-        clicks_alone=moments.standard_error,
-        impressions=pages,
-        units=int(units),
-        effective_clicks=heavy**2 / max(squares, 1e-300),
-        largest_weight=float(np.max(found["largest"])),
-        sums=moments,
-    )
-    return estimate, places
+    clicks, squares, heavy = (float(np.sum(found[name])) for name in ("clicks", "squares", "heavy"))
+    largest = float(np.max(found["largest"]))
+    weights = ClickWeights(np.array([[clicks], [squares]]), heavy, largest)
+    return SummedEstimate.of(moments, weights, largest_weight=largest), places
 
 
 def _coverage(source: LogSource, both: UnitSums, worth: tuple[float, float]) -> Places:

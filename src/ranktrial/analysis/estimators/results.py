@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -133,7 +133,7 @@ class Estimate:
         *,
         units: ArrayLike | Units | None = None,
         **more: Any,
-    ) -> Estimate:
+    ) -> Self:
         """Build an estimate from the values of impressions, or their sums by unit, and the weights of their clicks."""
         if not isinstance(values, UnitSums):
             more["x"] = np.asarray(values, np.float64)
