@@ -377,7 +377,7 @@ class Log(Designs):
 
     def group(self, groups: int = GROUPS) -> IntArray:
         """The group of units that each impression belongs to, for jackknives."""
-        return np.asarray(self.unit.astype(np.int64).view(np.uint64) % np.uint64(groups), np.int64)
+        return (np.asarray(self.unit, np.int64).view(np.uint64) % np.uint64(groups)).view(np.int64)
 
     # --- A/B traffic, counts ----------------------------------------------------------------------------------------------
 
