@@ -44,9 +44,6 @@ class StoredDesigns:
         for offsets in (self._slots, self._rows, self._rests):
             offsets.append([0])
 
-    def __len__(self) -> int:
-        return len(self._query)
-
     def numbers(self, ids: IntArray) -> IntArray:
         """Numbers of designs by their ids in the store, which is asked for those that are new."""
         numbers, first = self._ids.add(ids)
@@ -65,10 +62,13 @@ class StoredDesigns:
         sizes[:, there] = [
             [len(some) for some in names], [len(row.weights) // 8 for row in rows], [len(row.rest) // 4 for row in rows],
         ]  # fmt: skip
-        hashes, query = self._numbered_queries([row.query for row in rows])
+        queries = _joined_texts([row.query for row in rows])
+        documents = _joined([name for some in names for name in some])
+        hashes = hash_texts(*queries, np.full(len(rows), self._seed))
         owner = np.repeat(np.arange(len(rows)), sizes[0, there])
-        raw, lengths = _joined([name for some in names for name in some])
-        document = self._numbered_documents(raw, lengths, hashes[owner], query[owner])
+        query, _ = _added(self._query_keys, self._queries, hashes, *queries)
+        document, new = _added(self._document_keys, self._documents, hash_texts(*documents, hashes[owner]), *documents)
+        self._document_query.append(query[owner[new]])
         first_slot = self._slots.values[-1] + offsets_of(sizes[0])[:-1]
         table = _flat((row.rankings for row in rows), np.uint8).reshape(-1, self._k)
         moved = np.repeat(first_slot[there], sizes[1, there])[:, None]
@@ -88,20 +88,6 @@ class StoredDesigns:
         self._rest.append(_flat((row.rest for row in rows), "<u4"))
         for offsets, some in zip((self._slots, self._rows, self._rests), sizes):
             offsets.append(offsets.values[-1] + np.cumsum(some))
-
-    def _numbered_queries(self, queries: Sequence[str]) -> tuple[IntArray, IntArray]:
-        """Hash and number of each query."""
-        raw, lengths = _joined_texts(queries)
-        hashes = hash_texts(raw, lengths, np.full(len(lengths), self._seed))
-        return hashes, _added(self._query_keys, self._queries, hashes, raw, lengths)[0]
-
-    def _numbered_documents(
-        self, raw: NDArray[np.uint8], lengths: IntArray, seeds: IntArray, query: IntArray
-    ) -> IntArray:
-        keys = hash_texts(raw, lengths, seeds)
-        number, new = _added(self._document_keys, self._documents, keys, raw, lengths)
-        self._document_query.append(query[new])
-        return number
 
     def row_of(self, design: IntArray, place: IntArray) -> IntArray:
         """Row of the ranking at this index of each design; -1 where it has no such ranking, or never shows it."""

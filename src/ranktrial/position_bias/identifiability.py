@@ -144,8 +144,8 @@ class Links:
         never = np.flatnonzero((self.shown == 0) | (self.exposed == 0))
         if len(never):
             return f"no document that was ever clicked stood at rank {ranks_text(never)}: no comparison with rank 1"
-        apart = [r for group in _groups(self.pairs > 0) if 0 not in group for r in group]
-        if apart:
+        apart = np.flatnonzero(~_reached((self.pairs > 0) | (self.pairs.T > 0)))
+        if len(apart):
             return f"no clicked document connects rank {ranks_text(apart)} with rank 1, so they cannot be compared"
         # A rank never clicked has theta = 0: no link needed. The others must be reached from rank 1 and reach it.
         links = (self.wins > 0) & clicked & clicked[:, None]

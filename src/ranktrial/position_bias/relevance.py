@@ -193,7 +193,7 @@ def _explained(
     residual, noise = _residual(seen, prediction)
     within, shared = spreads(residual, seen.examined, noise, offsets)
     # A document examined for ever would still say no more of the inputs than one document can.
-    precision = _precision(seen.examined, noise, within + shared)
+    precision = _ratio(seen.examined**2, noise + (within + shared) * seen.examined**2)  # 1 / Var(residual / examined)
     evidence = precision * _ratio(residual, seen.examined)
     precision, evidence = (weighted_counts(place, of, len(inputs)) for of in (precision, evidence))
     mass = max(precision.sum(), 1e-300)
@@ -235,11 +235,6 @@ def nested_effects(
         residual, examined, noise, offsets, *spreads(residual, examined, noise, offsets)
     )
     return effects, commons
-
-
-def _precision(examined: FloatArray, noise: FloatArray, spread: float) -> FloatArray:
-    """1 / Var(residual / examined) when members differ by ``spread``; 0 where nothing was examined."""
-    return _ratio(examined**2, noise + spread * examined**2)
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
