@@ -33,8 +33,8 @@ class CrossFit:
         refits: Numbers of impressions at which models are refitted to the past; by default 100, 200, 400, ...
 
     >>> units, past = Units.of(["bob", "ann", "bob", "eve"]), CrossFit("past", refits=(1, 3))
-    >>> past.groups(units), past.counted(np.arange(4), units)
-    (array([0, 1, 0, 2]), array([0, 1, 1, 2]))
+    >>> past.groups(units).tolist(), past.counted(np.arange(4), units).tolist()
+    ([0, 1, 0, 2], [0, 1, 1, 2])
     """
 
     how: str = "folds"
@@ -60,13 +60,13 @@ class CrossFit:
         """Group with whose model each impression is valued, from 0."""
         if self.how == "folds":
             return units.place % self.folds
-        return np.asarray(np.searchsorted(self.points, units.first, side="right")[units.place])
+        return np.asarray(np.searchsorted(self.points, units.first, side="right").astype(np.int32)[units.place])
 
     def counted(self, at: IntArray, units: Units) -> IntArray:
         """Group in which impressions ``at`` these places count when models are fitted: for "past" by their own time."""
         if self.how == "folds":
             return self.groups(units)[at]
-        return np.asarray(np.searchsorted(self.points, at, side="right"))
+        return np.asarray(np.searchsorted(self.points, at, side="right").astype(np.int32))
 
     def usable(self, counted: IntArray, group: int) -> BoolArray:
         """Flags of what the model of a group may be fitted to, given the group in which each counts."""
