@@ -120,7 +120,10 @@ def learnt(evidence: Evidence, beliefs: Beliefs, *, bias: str) -> Beliefs:
     examined = float(evidence.shows @ beliefs.theta)
     mean = clicks / examined if examined > 0 else beliefs.relevance
     beliefs = replace(beliefs, relevance=float(np.clip(mean, *RELEVANCES)))
-    return beliefs if evidence.searches is None else _with_relevance(beliefs, evidence.searches)
+    if evidence.searches is None:
+        return beliefs
+    fit = evidence.searches.fit(beliefs.theta)
+    return replace(beliefs, lists=(float(fit.constant), *fit.slopes.tolist()), effects=fit.effects)
 
 
 def expected_beliefs(pair: Pair, user: User) -> Beliefs:
@@ -133,11 +136,6 @@ def expected_beliefs(pair: Pair, user: User) -> Beliefs:
         float(np.clip(np.mean(pair.ctr(user)) / examined.mean(), *RELEVANCES)),
         lists=(float(fit.constant), *fit.slopes.tolist()),
     )
-
-
-def _with_relevance(beliefs: Beliefs, searches: Searches) -> Beliefs:
-    fit = searches.fit(beliefs.theta)
-    return replace(beliefs, lists=(float(fit.constant), *fit.slopes.tolist()), effects=fit.effects)
 
 
 def _with_bias(parts: Sequence[Counts], beliefs: Beliefs) -> Beliefs:

@@ -98,7 +98,9 @@ class ExpectedRun:
         at = np.divide(-away, spread, out=np.zeros_like(away), where=noisy)
         density = normal_density(at)
         folded = away * (1 - 2 * normal_cdf(at)) + 2 * spread * density
-        series = 2 * skewness / 6 * at + 2 * kurtosis / 24 * (at**2 - 1) + 2 * skewness**2 / 72 * _he4(at)
+        series = (
+            2 * skewness / 6 * at + 2 * kurtosis / 24 * (at**2 - 1) + 2 * skewness**2 / 72 * (at**4 - 6 * at**2 + 3)
+        )
         return np.asarray(np.where(noisy, folded + spread * density * series, np.abs(away)).mean(0))
 
     def binary_error(self, delta: float) -> FloatArray:
@@ -132,10 +134,6 @@ def one_impression(moments: Moments) -> FloatArray:
     """Contribution of one impression to the six sums of an expected run."""
     mean, variance = moments.mean, moments.variance
     return np.array([mean, variance, moments.third, moments.fourth, variance + mean**2, moments.ctr])
-
-
-def _he4(at: FloatArray) -> FloatArray:
-    return at**4 - 6 * at**2 + 3
 
 
 def _tail(at: FloatArray, skewness: FloatArray, kurtosis: FloatArray) -> FloatArray:

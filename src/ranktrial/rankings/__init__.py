@@ -7,7 +7,6 @@ from ranktrial.rankings.lists import (
     exposure_of,
     rank_by_score,
     rank_inputs,
-    true_ctr,
 )
 from ranktrial.rankings.mixture import Mixture, Moments
 from ranktrial.rankings.plackett_luce import PlackettLuce
@@ -31,5 +30,4 @@ __all__ = [
     "rank_by_score",
     "rank_inputs",
     "show_counts",
-    "true_ctr",
 ]

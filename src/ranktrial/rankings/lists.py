@@ -281,7 +281,8 @@ class Pair:
 
     def ctr(self, user: Users) -> tuple[float, float]:
         """Expected clicks per impression of A and of B, exactly."""
-        return true_ctr(self.top_a, user), true_ctr(self.top_b, user)
+        a, b = (float(expected_clicks(table, user).sum(1).mean()) for table in (self.top_a, self.top_b))
+        return a, b
 
     def delta(self, user: Users) -> float:
         """The true CTR(A) - CTR(B)."""
@@ -333,11 +334,6 @@ def expected_clicks(table: DocumentArray, user: Users) -> FloatArray:
     if isinstance(user, Comparing):
         return user.click_chances(table)
     return np.asarray(click_probabilities(table, UserArrays.of(user)))
-
-
-def true_ctr(table: DocumentArray, user: Users) -> float:
-    """Expected clicks per impression when queries come uniformly and each is shown its row."""
-    return float(expected_clicks(table, user).sum(1).mean())
 
 
 class UserArrays(NamedTuple):

@@ -27,11 +27,15 @@ def ips_weights(lam: FloatArray, rho: FloatArray, offsets: IntArray, *, clip: fl
     """
     require_seen(lam, rho, offsets)
     values = np.divide(lam, rho, out=np.zeros_like(lam), where=lam != 0)
-    if clip is None:
-        return values
-    if not 0 < clip < np.inf:
+    most = checked_clip(clip)
+    return np.clip(values, -most, most)
+
+
+def checked_clip(clip: float | None) -> float:
+    """The largest absolute weight allowed; infinite for None."""
+    if clip is not None and not 0 < clip < np.inf:
         raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
-    return np.clip(values, -clip, clip)
+    return np.inf if clip is None else float(clip)
 
 
 def require_seen(lam: FloatArray, rho: FloatArray, offsets: IntArray, documents: IntArray | None = None) -> None:

@@ -151,7 +151,7 @@ def value_rows(
         direct: Ranks of the candidates in A's list and in B's, to count clicks at these ranks only, over how often they stand
             there: right for clicks that depend on document and rank in any way, with more variance.
     """
-    most = checked_clip(clip)
+    most = np.inf if clip is None else float(clip)
     base, lost, values = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((len(rows), table.rankings.shape[1]))
     if direct is None:
         largest = affine_rows(rows, design, table, lam, prediction, theta, rank_aware, most, base, values, lost)
@@ -198,17 +198,10 @@ def value_sums(
     columns = np.ascontiguousarray(np.pad(thetas, ((0, 0), (0, 1))).T)
     affine_sums(
         rows, design, starts, impressions, clicks, left_out, table, *ranks, prediction,
-        np.empty(0) if worth is None else worth, columns, gain, rank_aware, checked_clip(clip), first,
+        np.empty(0) if worth is None else worth, columns, gain, rank_aware, np.inf if clip is None else float(clip), first,
         np.empty(0, np.int64) if code is None else code, sums,
     )  # fmt: skip
     return sums
-
-
-def checked_clip(clip: float | None) -> float:
-    """The largest absolute weight allowed; infinite for None."""
-    if clip is not None and not 0 < clip < np.inf:
-        raise ValueError(f"clip is {clip!r}, must be positive and finite (None for no limit)")
-    return np.inf if clip is None else float(clip)
 
 
 def checked_prediction(zeta_hat: Prediction, n_documents: int, *, rank_aware: bool) -> FloatArray:

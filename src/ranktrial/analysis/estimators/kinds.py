@@ -14,7 +14,7 @@ import numpy as np
 from ranktrial.analysis.intervals import difference_values
 from ranktrial.arrays import BoolArray, FloatArray
 from ranktrial.log.log import Log
-from ranktrial.rankings.values import checked_clip
+from ranktrial.rankings.propensity import checked_clip
 from ranktrial.spelling import parsed_object, spelled_object
 
 ONE_RELEVANCE, BY_RANK = "one relevance", "relevance by rank"  # relevance models
