@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -50,9 +50,10 @@ COLUMNS = {
     "voids": ("version", "key", "reason"),
 }
 VALUES = {table: f"({', '.join('?' * len(columns))})" for table, columns in COLUMNS.items()}
-VALUES["impressions"] = "(?, ?, (SELECT id FROM designs WHERE digest = ?), ?, ?, ?, ?, ?)"
+VALUES["impressions"] = "(?, ?, (SELECT id FROM designs WHERE digest = ?), ?, ?, ?, ?, nullif(?, x''))"
 INSERT = {table: f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES " for table, columns in COLUMNS.items()}
-OF_REPORT = {kind.table: attrgetter(*COLUMNS[kind.table]) for kind in (CLICKS, EVENTS)}
+OF_ROW = {table: attrgetter(*columns) for table, columns in COLUMNS.items()}
+OF_ROW["impressions"] = attrgetter("key", "version", "design.digest", "place", "unit", "time", "segment", "covariates")
 SAME_IMPRESSION = """SELECT 1 FROM impressions i JOIN designs d ON d.id = i.design
                      WHERE i.key = ? AND d.digest = ? AND i.place = ?"""
 OF_ANOTHER_TIME = "SELECT 1 FROM impressions WHERE key = ? AND time <> ?"
@@ -209,36 +210,16 @@ class SQLiteStore(SQLStore):
 def _insert_all(connection: sqlite3.Connection, rows: Sequence[Stored], tallied: Tallies) -> None:
     """Insert rows, and add up what was tallied, here too."""
     kinds, counts = by_kind(rows), Counter(tallied)
-    voids: list[tuple[Any, ...]] = []
-    shown: list[Impression[Any]] = kinds[Impression]
-    if shown:
+    voids: list[tuple[int, bytes, str]] = []
+    if shown := kinds[Impression]:
         designs = {one.design.digest: one.design.parts for one in shown}
         _insert(connection, "designs", [(digest, *parts) for digest, parts in designs.items()])
-        impressions = [
-            (
-                row.key,
-                row.version,
-                row.design.digest,
-                row.place,
-                row.unit,
-                row.time,
-                row.segment,
-                row.covariates or None,
-            )
-            for row in shown
-        ]
-        if _insert(connection, "impressions", impressions) < len(impressions):
-            for stored in rows:
-                if isinstance(row := stored.row, Impression):
-                    stored.again = not row.looked
-                    same = row.key, row.design.digest, row.place
-                    if row.looked and connection.execute(SAME_IMPRESSION, same).fetchone() is None:
-                        # another process drew another one, and users saw either
-                        voids.append((row.version, row.key, "shown in two ways"))
+        if _insert(connection, "impressions", list(map(OF_ROW["impressions"], shown))) < len(shown):
+            voids += _shown_before(connection, rows)
     for void in kinds[Void]:  # now that its impression is there
         if connection.execute(OF_ANOTHER_TIME, (void.key, void.time)).fetchone() is None:
             voids.append((void.version, void.key, void.reason))
-    marks = [(one.version, one.key, one.kind) for one in kinds[Marked]]
+    marks = list(map(OF_ROW["marks"], kinds[Marked]))
     if clicks := kinds[Click]:
         marks += [(one.version, one.key, kind) for one in clicks for kind in one.marks]
         marks += [(one.version, one.key, one.again) for one in _insert_reports(connection, CLICKS, clicks, counts)]
@@ -251,6 +232,16 @@ def _insert_all(connection: sqlite3.Connection, rows: Sequence[Stored], tallied:
         connection.executemany(ADD_TALLY, [(*one, count) for one, count in counts.items()])
     if kinds[Probe]:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")  # writes the first page
+
+
+def _shown_before(connection: sqlite3.Connection, rows: Sequence[Stored]) -> Iterator[tuple[int, bytes, str]]:
+    """Have impressions looked for before they are shown, and void those that are stored in another way: users saw either."""
+    for stored in rows:
+        if isinstance(row := stored.row, Impression):
+            stored.again = not row.looked
+            same = row.key, row.design.digest, row.place
+            if row.looked and connection.execute(SAME_IMPRESSION, same).fetchone() is None:
+                yield row.version, row.key, "shown in two ways"
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -272,22 +263,20 @@ def _insert_reports(connection: sqlite3.Connection, kind: Reports, rows: Sequenc
     """Insert clicks or events, tally those that are not new, or too many, and return those without a limit that are not new."""
     last = connection.execute(f"SELECT coalesce(max(id), 0) FROM {kind.table}").fetchone()[0]
     known = f"SELECT id FROM {kind.table} WHERE ({', '.join(kind.identity)}) = ({', '.join('?' * len(kind.identity))})"
-    values, identity, again = OF_REPORT[kind.table], attrgetter(*kind.identity), []
+    of_row, identity, again = OF_ROW[kind.table], attrgetter(*kind.identity), []
     usual = [one for one in rows if one.limit is None]
-    if _insert(connection, kind.table, [values(one) for one in usual]) < len(usual):
+    if _insert(connection, kind.table, list(map(of_row, usual))) < len(usual):
         met = set[tuple[Any, ...]]()
         for one in usual:
             same = identity(one)
-            if (
-                same in met or connection.execute(known, same).fetchone()[0] <= last
-            ):  # it was there, or is twice among these
+            if same in met or connection.execute(known, same).fetchone()[0] <= last:  # or it was there before
                 counts[one.version, kind.duplicate] += 1
                 again.append(one)
             met.add(same)
     limited = f"""INSERT OR IGNORE INTO {kind.table} ({", ".join(COLUMNS[kind.table])})
                   SELECT {VALUES[kind.table][1:-1]} WHERE (SELECT count(*) FROM {kind.table} WHERE key = ?) < ?"""
     for one in rows:
-        if one.limit is not None and connection.execute(limited, (*values(one), one.key, one.limit)).rowcount == 0:
+        if one.limit is not None and connection.execute(limited, (*of_row(one), one.key, one.limit)).rowcount == 0:
             there = connection.execute(known, identity(one)).fetchone()
             counts[one.version, kind.duplicate if there else kind.refused] += 1
     return again

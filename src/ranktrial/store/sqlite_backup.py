@@ -26,7 +26,7 @@ class Copied(NamedTuple):
     impressions: int
     clicks: int
     last: int
-    events: int = 0
+    events: int
 
 
 def backup(store: Path, to: Path) -> Copied:
@@ -97,11 +97,9 @@ def inspected(path: Path) -> Copied:
         whole = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if whole != "ok":
             raise damaged(path, whole)
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}  # a copy may be older
         impressions, last = connection.execute("SELECT count(*), coalesce(max(time), 0) FROM impressions").fetchone()
         clicks, events = (
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables else 0
-            for table in ("clicks", "events")
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("clicks", "events")
         )
         return Copied(impressions, clicks, last, events)
 
