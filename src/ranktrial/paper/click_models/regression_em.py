@@ -47,13 +47,19 @@ class Regression(Protocol):
         ...
 
 
-class _Chosen(NamedTuple):
+class _Shown(NamedTuple):
     """Some of the documents shown, their counts and their features."""
 
-    documents: IntArray
     shown: FloatArray
     clicked: FloatArray
     rows: Numbers
+
+    def expect(self, model: Regression, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Log-likelihood, expected examinations per rank and relevances per document."""
+        examined, relevant = np.empty(len(theta)), np.empty(len(self.shown))
+        zeta = np.clip(model.predict(self.rows), 1e-6, 1 - 1e-6).astype(np.float64)
+        value = _kernels.em_sweep(self.shown, self.clicked, theta, zeta, examined, relevant)
+        return float(value), examined, relevant
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,57 +105,54 @@ class RegressionEM:
 
     def fit(self, counts: Counts) -> PositionBias:
         features = self._checked_features(counts)
-        model = copy.deepcopy(self.model)
-        if self.theta is None:
-            self._require_shows(counts)
+        model, rng = copy.deepcopy(self.model), generator(self.seed)
+        theta = self._first_theta(counts)
         seen = counts.seen
         shown, clicked, documents = counts.shown[seen], counts.clicked[seen], counts.documents[seen]
         shows, shows_of_rank = shown.sum(1), shown.sum(0)
-        rng = generator(self.seed)
+        most = self.most if self.theta is not None and self.most is not None and self.most < len(documents) else None
 
-        theta = start_theta(counts, below=0.99) if self.theta is None else checks.probabilities("theta", self.theta)
-        if len(theta) != counts.k:
-            raise ValueError(f"theta has {len(theta)} ranks, the counts have {counts.k}")
-        some = self.theta is not None and self.most is not None and self.most < len(documents)
-        cumulated = np.cumsum(shows)
-
-        def drawn() -> IntArray:
-            assert self.most is not None
-            at = np.sort(rng.random(self.most)) * cumulated[-1]  # rows are then fetched in the order of the file
+        def draw() -> IntArray | slice:
+            if most is None:
+                return slice(len(documents))
+            cumulated = np.cumsum(shows)
+            at = np.sort(rng.random(most)) * cumulated[-1]  # rows are then fetched in the order of the file
             return np.asarray(np.searchsorted(cumulated, at, side="right"), np.int64)
 
-        def expect(chosen: _Chosen) -> tuple[float, FloatArray, FloatArray]:
-            """Log-likelihood, expected examinations per rank and relevances per document of the chosen ones."""
-            examined, relevant = np.empty(counts.k), np.empty(len(chosen.documents))
-            zeta = np.clip(model.predict(chosen.rows), 1e-6, 1 - 1e-6).astype(np.float64)
-            value = _kernels.em_sweep(chosen.shown, chosen.clicked, theta, zeta, examined, relevant)
-            return float(value), examined, relevant
+        def choose(at: IntArray | slice) -> _Shown:
+            return _Shown(shown[at], clicked[at], features[documents[at]])
 
-        def choose(at: IntArray | slice) -> _Chosen:
-            return _Chosen(documents[at], shown[at], clicked[at], features[documents[at]])
-
-        judged = choose(drawn() if some else slice(None))
+        at = draw()
+        judged = learnt = choose(at)
         path: list[float] = []
         while True:
-            value, examined, relevant = expect(judged)
+            value, examined, relevant = judged.expect(model, theta)
             path.append(value)
             if self._settled(path) or len(path) > self.limit:
                 break
             if self.theta is None:
                 theta = examined / shows_of_rank
                 theta = np.maximum(theta / theta[0], self.floor)
-            if some:
-                at = drawn()
+            if most is not None:
+                at = draw()
                 learnt = choose(at)
-                relevant = expect(learnt)[2]
-                rows = features[at] if self.authors_rows else learnt.rows
-                model.fit(rows, relevant / shows[at], np.ones(len(at)), rng)
-            else:
-                rows = features[: len(documents)] if self.authors_rows else judged.rows
-                model.fit(rows, relevant / shows, shows, rng)
+                relevant = learnt.expect(model, theta)[2]
+            rows = features[at] if self.authors_rows else learnt.rows
+            model.fit(rows, relevant / shows[at], shows if most is None else np.ones(most), rng)
+        return self._estimate(counts, theta, np.asarray(model.predict(features), np.float64), path)
 
+    def _first_theta(self, counts: Counts) -> FloatArray:
+        if self.theta is None:
+            self._require_shows(counts)
+            return start_theta(counts, below=0.99)
+        theta = checks.probabilities("theta", self.theta)
+        if len(theta) != counts.k:
+            raise ValueError(f"theta has {len(theta)} ranks, the counts have {counts.k}")
+        return theta
+
+    def _estimate(self, counts: Counts, theta: FloatArray, zeta: FloatArray, path: list[float]) -> PositionBias:
         predicted = np.ones(counts.n_documents, bool)
-        predicted[documents] = False
+        predicted[counts.documents[counts.seen]] = False
         unknown = np.full(counts.k, np.nan if self.theta is None else 0.0)
         unknown[0] = 0.0
         return PositionBias(
@@ -161,7 +164,7 @@ class RegressionEM:
             self._settled(path),
             identifiability(counts),
             log_likelihood=path[-1],
-            zeta=np.asarray(model.predict(features), np.float64),
+            zeta=zeta,
             predicted=predicted,
             remark="standard errors by jackknife only; theta leans on the regression being right",
         )

@@ -185,11 +185,7 @@ def wrong_rows(data: DataResults) -> Iterator[Claim]:
 def _same_but(method: str, other: str, data: DataResults, at: float) -> Measured:
     if other not in data.runs:
         raise NotTestedError(f"no {other} in the study")
-    mine, without = common(data.runs[method], data.runs[other])
-    _long_enough(mine, at)
-    i = mine.nearest(at)
-    errors = (one.errors["absolute_error"] for one in (mine, without))
-    return bootstrap(lambda a, b: float(a[i] / b[i]), *errors)
+    return _ratio("absolute_error", at, *common(data.runs[method], data.runs[other]))
 
 
 def _about(name: str, roles: Sequence[str]) -> Callable[..., Claim]:
@@ -380,7 +376,10 @@ def _error_ratio(
     metric: str, data: DataResults, roles: Sequence[str], baseline: Sequence[str], at: float | None = None
 ) -> Measured:
     """The ratio of mean errors at a number of impressions, or at the end of the run."""
-    method, other = _together(data, roles, baseline)
+    return _ratio(metric, at, *_together(data, roles, baseline))
+
+
+def _ratio(metric: str, at: float | None, method: Runs, other: Runs) -> Measured:
     if at is not None:
         _long_enough(method, at)
     i = len(method.impressions) - 1 if at is None else method.nearest(at)

@@ -14,11 +14,13 @@ from ranktrial.arrays import BoolArray, FloatArray, IntArray
 from ranktrial.paper.study.files import read_columns
 from ranktrial.paper.study.folder import StudyFolder
 from ranktrial.paper.study.labels import role
+from ranktrial.paper.study.laws import CURVE_COLUMNS
 from ranktrial.paper.study.plan import StudyPlan
 from ranktrial.paper.study.summary import METRICS, nearest_checkpoints
-from ranktrial.paper.study.tables import COLUMNS, LIMITS, RESULTS, tables
+from ranktrial.paper.study.tables import LIMITS, RESULTS, tables
 
 T = TypeVar("T")
+COLUMNS_OF_RUNS = ("pair", "impressions", "ctr_a", "ctr_b", "delta", *CURVE_COLUMNS)
 POINTS = 80  # of a curve; more cannot be told apart on paper
 
 
@@ -162,7 +164,7 @@ def thinned(points: IntArray) -> IntArray:
 def _data_results(plan: StudyPlan, folder: Path, data: str, points: IntArray) -> DataResults:
     runs, limits = {}, {}
     for method in plan.methods:
-        if curves := _columns(folder / RESULTS, COLUMNS, data, method):
+        if curves := _columns(folder / RESULTS, COLUMNS_OF_RUNS, data, method):
             there = np.unique(curves["impressions"])
             by_pair = {
                 name: column.reshape(-1, len(there))[:, np.isin(there, points)] for name, column in curves.items()
