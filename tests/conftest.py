@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +73,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     twice = [id for id, times in Counter(item.nodeid for item in items).items() if times > 1]
     if twice:
         raise pytest.UsageError(f"{twice[0]}: several tests have this id, and pytest-xdist would run one of them")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report a failure without its source where Python 3.11 cannot parse any more, which would end the whole run."""
+    try:
+        return (yield)
+    except SystemError:
+        item.config.option.tbstyle = "native"
+        return pytest.TestReport.from_item_and_call(item, call)
 
 
 @pytest.fixture(autouse=True)

@@ -176,8 +176,10 @@ FILES = {"log.json", "report.html", "trial.ipynb"}
 def there_is(name: str) -> bool:
     """True if a name of the package exists, or an attribute of an object that pages call so."""
     first, *rest = name.split(".")
-    if (kind := OBJECTS.get(first)) and (hasattr(kind, rest[0]) or rest[0] in kind.__annotations__):
-        return True
+    if kind := OBJECTS.get(first):
+        annotated = {name for base in kind.__mro__ for name in base.__dict__.get("__annotations__", ())}
+        if hasattr(kind, rest[0]) or rest[0] in annotated:
+            return True
     found: object = ranktrial
     for part in (first, *rest):
         if not hasattr(found, part) and isinstance(found, ModuleType):
