@@ -32,13 +32,16 @@ settings.load_profile("ranktrial")
 
 # Fixtures that take seconds: a test that needs one is slow, whatever it does itself.
 SLOW_FIXTURES = {"browser", "reference"}
-# Files that take 10 s and more, most of their tests a second each.
+# Files that take more than two seconds of processor time: their tests start processes, or compile, or are many.
 SLOW_FILES = {
-    "test_answers.py", "test_any_order.py", "test_click_model.py", "test_compare.py", "test_data_commands.py",
-    "test_documents.py", "test_e_processes.py", "test_every_method.py", "test_export_estimate.py", "test_gradients.py",
-    "test_ladder.py", "test_limits.py",
-    "test_logopt_network.py", "test_one_meaning.py", "test_power.py", "test_run.py", "test_schema.py", "test_statistics.py",
-    "test_systems.py", "test_testing.py", "test_examples.py", "test_javascript.py",
+    "test_answers.py", "test_any_order.py", "test_click_model.py", "test_closed_form.py", "test_compare.py",
+    "test_course.py", "test_data_commands.py", "test_documents.py", "test_e_processes.py", "test_events.py",
+    "test_every_method.py", "test_evidence_by_unit.py", "test_examples.py", "test_exclusion.py", "test_export.py",
+    "test_export_estimate.py", "test_extras.py", "test_formats.py", "test_frames.py", "test_gradients.py",
+    "test_harm.py", "test_javascript.py", "test_ladder.py", "test_limits.py", "test_logopt_network.py",
+    "test_metric_values.py", "test_one_meaning.py", "test_periods.py", "test_plan.py", "test_planning.py",
+    "test_postgres.py", "test_power.py", "test_run.py", "test_schema.py", "test_site.py", "test_statistics.py",
+    "test_systems.py", "test_testing.py", "test_told.py", "test_ubi.py", "test_versions.py", "test_words.py",
 }  # fmt: skip
 
 # Numba reads, changes and writes the index of its cache without a lock: two processes that compile the same kernel for
