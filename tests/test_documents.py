@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -177,7 +178,7 @@ def there_is(name: str) -> bool:
     """True if a name of the package exists, or an attribute of an object that pages call so."""
     first, *rest = name.split(".")
     if kind := OBJECTS.get(first):
-        annotated = {name for base in kind.__mro__ for name in base.__dict__.get("__annotations__", ())}
+        annotated = {name for base in kind.__mro__ for name in inspect.get_annotations(base)}
         if hasattr(kind, rest[0]) or rest[0] in annotated:
             return True
     found: object = ranktrial
