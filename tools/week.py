@@ -82,7 +82,7 @@ def hours(trial: Trial, of: World, clock: Clock) -> Iterator[int]:
 def panels(trial: Trial, report: Report) -> Iterator[str]:
     """Lines of what the dashboard's panels on this trial would show now."""
     waiting = sum(row.message.due is not None for row in trial.store.outbox.messages(trial.name))
-    watched = {trial.name: Watched(trial.config.share, trial.stopped, trial.state.seen.latest / 1e6, waiting, report)}
+    watched = {trial.name: Watched(trial, waiting, report)}
     families = text_string_to_metric_families(Metrics(lambda: 0.0, lambda: watched).text().decode())
     samples = {family.name: family.samples for family in families}
     for panel in json.loads((ROOT / "deploy/grafana/dashboard.json").read_text())["panels"]:

@@ -186,19 +186,10 @@ async def put_trial(request: Request, name: NewName, new_version: NewVersion = F
     earlier version are that version again.
     All other options change in place; those that are not named stay as they are.
     """
-    raw = await _read_body(request)
+    config = await _read(request, TrialConfig)
     create = partial(request.app.state.trials.create, new_version=new_version)
-    made, new = await asyncio.to_thread(create, name, _config(raw), who(request))
+    made, new = await asyncio.to_thread(create, name, config, who(request))
     return _json(made, 201 if new else 200)
-
-
-def _config(raw: bytes) -> TrialConfig:
-    try:
-        return TrialConfig.model_validate_json(raw)
-    except ValidationError as problem:
-        raise problems.invalid(problem) from problem
-    except (TypeError, RecursionError, MemoryError) as problem:  # a method that is written strangely enough
-        raise Refusal(422, f"the configuration cannot be read: {problem}") from problem
 
 
 async def rank(request: Request, name: Name) -> Response:
@@ -375,6 +366,8 @@ async def _read(request: Request, model: type[M]) -> M:
         return model.model_validate_json(raw)
     except ValidationError as problem:
         raise problems.invalid(problem) from problem
+    except (TypeError, RecursionError, MemoryError) as problem:  # a method that is written strangely enough
+        raise Refusal(422, f"the configuration cannot be read: {problem}") from problem
 
 
 async def _excluded(request: Request, name: str, do: Callable[..., object]) -> Response:
@@ -422,9 +415,9 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Readiness: the store took a commit less than a second ago, and ``rank`` is compiled; until then it shows A's lists."""
     if not drawing.warm.is_set():
-        raise problems.not_stored("rank is being compiled, A's lists are shown until that is done")
+        raise problems.try_again(503, "rank is being compiled, A's lists are shown until that is done")
     if (problem := await request.app.state.readiness.problem()) is not None:
-        raise problems.not_stored(f"the store does not take rows: {problem}")
+        raise problems.try_again(503, f"the store does not take rows: {problem}")
     return _json({"status": "ready"})
 
 

@@ -6,9 +6,11 @@ where none is younger than a minute.
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, get_args
 
 import numpy as np
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,20 +18,29 @@ from prometheus_client.registry import Collector
 
 from ranktrial.analysis.decision import State
 from ranktrial.report.schema import Report
+from ranktrial.trial.trial import Trial
 
 T = TypeVar("T")
 STATUSES = ("pass", "warn", "fail", "unknown")
 
 
-class Watched(NamedTuple):
-    """A trial as the service knows it; ``draws`` are durations of the last calls of ``rank``, in nanoseconds."""
+@dataclass
+class Watched:
+    """A trial as its gauges show it, from the last look at it.
 
-    share: float
-    stopped: bool
-    last_search: float
-    waiting: int
-    report: Report | None
-    draws: Sequence[int] = ()
+    Attributes:
+        trial: The trial.
+        waiting: Messages that no receiver has taken yet.
+        report: The last report.
+        next_report: Time of a monotonic clock before which there is to be no other.
+        task: The look that is under way, or the last one.
+    """
+
+    trial: Trial
+    waiting: int = 0
+    report: Report | None = None
+    next_report: float = 0.0
+    task: asyncio.Task[None] | None = None
 
 
 def _last_click(report: Report) -> float:
@@ -38,12 +49,12 @@ def _last_click(report: Report) -> float:
 
 # Meaning and value of each gauge that has no other label than the trial: from what is known of it, and from its report.
 PLAIN: dict[str, tuple[str, Callable[[Watched], float]]] = {
-    "share": ("Share of the visitors who take part.", lambda trial: trial.share),
-    "stopped": ("1 if the trial is stopped.", lambda trial: trial.stopped),
+    "share": ("Share of the visitors who take part.", lambda one: one.trial.config.share),
+    "stopped": ("1 if the trial is stopped.", lambda one: one.trial.stopped),
     "last_search_timestamp_seconds": (
-        "Time of the last search that is stored; 0 if there is none.", lambda trial: trial.last_search,
+        "Time of the last search that is stored; 0 if there is none.", lambda one: one.trial.state.seen.latest / 1e6,
     ),
-    "messages_waiting": ("Messages that no receiver has taken yet.", lambda trial: trial.waiting),
+    "messages_waiting": ("Messages that no receiver has taken yet.", lambda one: one.waiting),
 }  # fmt: skip
 REPORTED: dict[str, tuple[str, Callable[[Report], float]]] = {
     "difference": ("Clicks per search of B minus those of A.", lambda report: report.difference),
@@ -76,8 +87,9 @@ class TrialGauges(Collector):
         yield from _families(PLAIN, trials)
         draws = GaugeMetricFamily(*DRAWS, labels=("trial", "quantile"))
         for trial, known in trials.items():
-            for quantile in QUANTILES if known.draws else ():
-                draws.add_metric((trial, f"{quantile:g}"), float(np.quantile(known.draws, quantile)) / 1e9)
+            took = tuple(known.trial.showing.nanoseconds)
+            for quantile in QUANTILES if took else ():
+                draws.add_metric((trial, f"{quantile:g}"), float(np.quantile(took, quantile)) / 1e9)
         yield draws
         reports = {trial: known.report for trial, known in trials.items() if known.report is not None}
         yield from _families(REPORTED, reports)

@@ -83,14 +83,9 @@ class Refusal(Exception):  # noqa: N818 (reads as what it says)
         self.kind = kind or KINDS.get(status, "other")
 
 
-def overloaded(detail: str) -> Refusal:
-    """429: try again in a second."""
-    return Refusal(429, detail, headers={"Retry-After": "1"})
-
-
-def not_stored(detail: str) -> Refusal:
-    """503: try again in a second."""
-    return Refusal(503, detail, headers={"Retry-After": "1"})
+def try_again(status: int, detail: str) -> Refusal:
+    """429 or 503: try again in a second."""
+    return Refusal(status, detail, headers={"Retry-After": "1"})
 
 
 def invalid(problem: ValidationError | RequestValidationError) -> Refusal:
@@ -134,9 +129,9 @@ async def on_problem(request: Request, problem: Exception) -> Response:
         case ReportFailed():
             return response(Refusal(500, f"there is no report: {problem}"))
         case Overloaded():
-            return response(overloaded(str(problem)))
+            return response(try_again(429, str(problem)))
         case StoreError() | TimeoutError():
-            return response(not_stored(f"not stored: {str(problem) or 'the store did not answer in time'}"))
+            return response(try_again(503, f"not stored: {str(problem) or 'the store did not answer in time'}"))
         case ClientDisconnect():
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     log.error("fault", exc_info=problem, extra={"path": shown(path, 200)})

@@ -90,7 +90,7 @@ class ReportProcess:
         timer.start()
         try:
             send(process.stdin, request)
-            good, answer = receive(process.stdout)
+            good, answer = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as problem:
             status = self._end()
             why = f"took longer than {self._longest:g} s" if killed.is_set() else f"ended (status {status})"
@@ -126,19 +126,9 @@ class ReportProcess:
 
 
 def send(to: IO[bytes], message: Any) -> None:
-    """Write a message with its length before it."""
-    raw = pickle.dumps(message)
-    to.write(len(raw).to_bytes(8, "big") + raw)
+    """Write a message, whole or not at all."""
+    to.write(pickle.dumps(message))
     to.flush()
-
-
-def receive(source: IO[bytes]) -> Any:
-    """Read a message. Raises EOFError where there is none any more."""
-    size = source.read(8)
-    raw = source.read(int.from_bytes(size, "big"))
-    if len(size) < 8 or not raw:
-        raise EOFError
-    return pickle.loads(raw)
 
 
 # --- in the process -------------------------------------------------------------------------------------------------------
@@ -154,21 +144,16 @@ def main() -> None:
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def read() -> None:
-        with contextlib.suppress(EOFError):
+        try:
             while True:
-                requests.put(receive(sys.stdin.buffer))
-        os._exit(0)  # whatever is being worked out, nobody waits for it
+                requests.put(pickle.load(sys.stdin.buffer))
+        finally:
+            os._exit(0)  # whatever is being worked out, nobody waits for it
 
     threading.Thread(target=read, daemon=True).start()
     reporter = Reporter(requests.get())
     while True:
-        answer: tuple[bool, Any]
-        try:
-            answer = True, reporter.answer(*requests.get())
-        except Exception as problem:
-            answer = False, _portable(problem)
-            reporter.forget()
-        send(answers, answer)
+        send(answers, reporter.answer(*requests.get()))
 
 
 def _portable(problem: Exception) -> Exception:
@@ -188,17 +173,17 @@ class Reporter:
         self._place = place
         self._store: Store | None = None
 
-    def answer(self, what: str, trial: str, options: dict[str, Any]) -> Report | None:
-        if self._store is None:
-            self._store = open_store(self._place, must_exist=True, upgrade=False)
-            self._learning = Learning(self._store, time.time)
-        self._store.trials.find(trial)  # raises where it is not there
-        made: Report | None = getattr(self._learning, what)(trial, **options)
-        return made
-
-    def forget(self) -> None:
-        """Begin anew with the next request."""
-        store, self._store = self._store, None
-        if store is not None:
+    def answer(self, what: str, trial: str, options: dict[str, Any]) -> tuple[bool, Any]:
+        """True and the result of a request; False and an error, after which the next one begins anew."""
+        try:
+            if self._store is None:
+                self._store = open_store(self._place, must_exist=True, upgrade=False)
+                self._learning = Learning(self._store, time.time)
+            self._store.trials.find(trial)  # raises where it is not there
+            return True, getattr(self._learning, what)(trial, **options)
+        except Exception as problem:
             with contextlib.suppress(Exception):
-                store.close()
+                if self._store is not None:
+                    self._store.close()
+            self._store = None
+            return False, _portable(problem)

@@ -58,15 +58,6 @@ class TrialList(BaseModel):
     scopes: list[Scope] = []
 
 
-class Look:
-    """Last look at a trial for its gauges: the report, how many messages wait, and when there is to be another report."""
-
-    def __init__(self) -> None:
-        self.report: Report | None = None
-        self.waiting, self.next_at = 0, 0.0
-        self.task: asyncio.Task[None] | None = None
-
-
 class Trials:
     """Open trials by name and by version; usable from any thread.
 
@@ -88,7 +79,7 @@ class Trials:
         webhooks: Sequence[Webhook] = (),
     ) -> None:
         self.store, self._process, self._query_units, self._webhooks = store, reports, query_units, tuple(webhooks)
-        self._looks: dict[str, Look] = {}
+        self._watched: dict[str, Watched] = {}
         self._settled = set[str]()  # trials that are stopped, with nothing to tell
         self.opened: dict[str, Trial] = {}
         self._name_of: dict[int, str] = {}  # of each version that an open trial knows
@@ -170,7 +161,7 @@ class Trials:
         with self._lock:
             self._name_of = {version: of for version, of in self._name_of.items() if of != name}
             self._reports = {wanted: made for wanted, made in self._reports.items() if wanted[0] != name}
-            self._looks.pop(name, None)
+            self._watched.pop(name, None)
             gone = self.opened.pop(name, None)
         if gone is not None:
             threading.Thread(target=_close, args=(gone,), daemon=True).start()  # may have to wait for a refit
@@ -239,35 +230,28 @@ class Trials:
         """All open trials, as their gauges show them."""
         found = {}
         for name, trial in list(self.opened.items()):
-            look = self._looks.get(name, Look())
-            found[name] = Watched(
-                trial.config.share,
-                trial.stopped,
-                trial.state.seen.latest / 1e6,
-                look.waiting,
-                look.report,
-                tuple(trial.showing.nanoseconds),
-            )
+            found[name] = watched = self._watched.setdefault(name, Watched(trial))
+            watched.trial = trial  # the one that is open now
         return found
 
     def measure(self) -> None:
         """Bring the gauges up to date for those who ask next: on the event loop, without waiting for the store or a report."""
-        for name, trial in list(self.opened.items()):
-            look = self._looks.setdefault(name, Look())
-            if look.task is None or look.task.done():
-                look.task = asyncio.create_task(self._look(name, look, trial.stopped))
+        for name, watched in self.watched().items():
+            if watched.task is None or watched.task.done():
+                watched.task = asyncio.create_task(self._look(name, watched))
 
-    async def _look(self, name: str, look: Look, stopped: bool) -> None:
+    async def _look(self, name: str, watched: Watched) -> None:
+        stopped = watched.trial.stopped
         with contextlib.suppress(Exception):  # whoever asks for the report itself is told
-            look.waiting = len(await asyncio.to_thread(self.store.outbox.messages, name, due=int(LATEST * 1e6)))
-            if time.monotonic() < look.next_at or (stopped and look.report is not None):
+            watched.waiting = len(await asyncio.to_thread(self.store.outbox.messages, name, due=int(LATEST * 1e6)))
+            if time.monotonic() < watched.next_report or (stopped and watched.report is not None):
                 return
             start = time.monotonic()
             try:
-                look.report = await self.report(name)
+                watched.report = await self.report(name)
             finally:
                 now = time.monotonic()
-                look.next_at = now + max(LOOK_EVERY, SHARE_OF_TIME * (now - start))
+                watched.next_report = now + max(LOOK_EVERY, SHARE_OF_TIME * (now - start))
 
     def close(self) -> None:
         """Close what is open."""

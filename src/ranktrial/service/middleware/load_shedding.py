@@ -8,7 +8,7 @@ import time
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ranktrial.service.middleware.routing import Purpose
-from ranktrial.service.problems import overloaded, response
+from ranktrial.service.problems import response, try_again
 
 # Which limits a request counts for; every lane is a part of the one after it. Probes are answered however many other requests
 # there are: how else to see that.
@@ -51,14 +51,14 @@ class LoadSheddingMiddleware:
         purpose: Purpose = scope["asked"].purpose
         if purpose in COUNTED and self._too_often(purpose):
             await asyncio.sleep(HELD_BACK)
-            return await response(overloaded(f"more than {A_SECOND} {COUNTED[purpose]}"))(scope, receive, send)
+            return await response(try_again(429, f"more than {A_SECOND} {COUNTED[purpose]}"))(scope, receive, send)
         lanes = LANES[purpose]
         for lane in lanes:
             self._under_way[lane] += 1
         try:
             for lane in lanes:
                 if self._under_way[lane] > self._limits[lane]:
-                    refusal = overloaded(f"more than {self._limits[lane]} requests at once")
+                    refusal = try_again(429, f"more than {self._limits[lane]} requests at once")
                     return await response(refusal)(scope, receive, send)
             return await self._app(scope, receive, send)
         finally:
