@@ -215,7 +215,8 @@ async def rank(request: Request, name: Name) -> Response:
         state.metrics.outside(name).inc()
     else:
         state.metrics.fallbacks(name, shown.fallback.partition(": ")[0]).inc()  # without the detail after a colon
-    return _json({"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback})
+    told = {"id": shown.id, "ranking": shown.ranking, "fallback": shown.fallback}
+    return Response(to_json(told), media_type="application/json")
 
 
 async def take_events(request: Request) -> Response:

@@ -245,9 +245,10 @@ class Showing:
         return shown
 
     async def show_on_loop(self, asked: Asked, timeout: float) -> Shown:
-        """Draw a ranking, and leave the event loop to others until it is on the disk: A's list where that takes too long."""
-        # Nothing is shown before it is on the disk, so the store tells then whether it was there before.
-        asked = asked._replace(look=False)
+        """Draw a ranking, and leave the event loop to others until it is on the disk: A's list where that takes too long.
+
+        One need not ``look``: nothing is shown before it is on the disk, and the store tells then whether it was there before.
+        """
         shown = self.show(asked)
         try:
             await shown.stored.on_disk(timeout)

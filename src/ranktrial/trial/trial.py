@@ -1,6 +1,6 @@
-"""Trial on live traffic: draws rankings, takes clicks, refits position bias, and reports.
+"""Trial on live traffic, as users call it.
 
-Rankings are shown in ``showing``, clicks are judged in ``clicks``; here they meet the log, what is learnt and the report.
+What draws, judges clicks, learns and looks after a trial is a part in a file of its own, which a service calls directly.
 """
 
 from __future__ import annotations
@@ -40,15 +40,8 @@ from ranktrial.trial.webhooks import Webhook
 
 log = logging.getLogger("ranktrial.trial")
 
-OPTIONS = (
-    "background",
-    "compile",
-    "timeout",
-    "clock",
-    "cache_size",
-    "own_store",
-    "webhooks",
-)  # that ``create`` hands on to the trial
+# What ``create`` hands on to the trial.
+OPTIONS = ("background", "compile", "timeout", "clock", "cache_size", "own_store", "webhooks")
 
 
 class Trial:
@@ -58,8 +51,8 @@ class Trial:
         store: Where it is kept.
         name: Which of the store's trials.
         version: Number of the configuration's version, the current one by default.
-        background: Look every second for what other processes did, refit position bias when it is due, and do what else is due
-            (``supervise``).
+        background: Look every second for what other processes did, refit position bias when it is due, grow the share by its
+            ramp, and send messages.
         compile: What ``rank`` needs, if it is not yet; without, A's list is shown until somebody has called ``warm_up``.
         timeout: Seconds that ``rank(wait=True)`` waits for the disk before it shows A's list.
         clock: Seconds since 1970.
@@ -67,6 +60,16 @@ class Trial:
         own_store: Close the store with the trial, as where ``create`` or ``open`` made it from a path.
         learner: What refits position bias and makes reports for messages instead of this process.
         webhooks: Receivers of messages about the trial, from the process among all that looks after it.
+
+    Attributes:
+        name: Name of the trial.
+        store: Where it is kept.
+        state: What this process knows of it.
+        showing: Answers to searches.
+        judge: Judge of clicks and other events, many at once too.
+        learning: Logs, reports and refits, in this process.
+        watcher: Takes over what other processes did, every second.
+        supervisor: Grows the share, stops the trial and sends messages, where that is due.
 
     >>> trial = Trial.create("shoes.db", "shoes-v2", method="LogOpt(floor=0.9)", k=3)
     >>> shown = trial.rank("red shoes", a=["sku-1", "sku-2", "sku-3"], b=["sku-3", "sku-1", "sku-4"], unit="session-17")
@@ -258,13 +261,7 @@ class Trial:
         return await self.showing.show_on_loop(asked, self._timeout if timeout is None else timeout)
 
     def fall_back(
-        self,
-        shown: Shown,
-        a: Ids,
-        *,
-        offset: int = 0,
-        size: int | None = None,
-        reason: str = "not stored in time",
+        self, shown: Shown, a: Ids, *, offset: int = 0, size: int | None = None, reason: str = "not stored in time"
     ) -> Shown:
         """Show A's list instead of the drawn ranking, which leaves the log; for callers that wait for ``stored`` themselves."""
         return self.showing.fall_back(shown, Asked("", a, (), offset=offset, size=size), reason)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import cached_property
-
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,11 +14,6 @@ from ranktrial.service.problems import on_problem
 
 class DirectRoute(APIRoute):
     """A route that FastAPI documents, and ``DispatchMiddleware`` calls: what its parameters are is known beforehand."""
-
-    @cached_property
-    def needs(self) -> list[Callable[[Request], Awaitable[None]]]:
-        """Dependencies, which may refuse a request."""
-        return [depends.dependency for depends in self.dependencies]  # type: ignore[misc]
 
 
 class DispatchMiddleware:
@@ -47,8 +39,8 @@ class DispatchMiddleware:
                 if not asked.methods:
                     raise HTTPException(404)
                 raise HTTPException(405, headers={"Allow": ", ".join(sorted(asked.methods))})
-            for need in route.needs:
-                await need(request)
+            for needed in route.dependencies:  # may refuse the request
+                await needed.dependency(request)  # type: ignore[misc]
             answer: Response = await route.endpoint(request, **asked.parameters)
         except Exception as problem:
             answer = await on_problem(request, problem)
