@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel
@@ -23,9 +24,10 @@ from ranktrial.store.base import Erased, StoreError
 from ranktrial.store.protocols import Store
 from ranktrial.times import LATEST
 from ranktrial.tokens import version_of
+from ranktrial.trial.history import new_entry
 from ranktrial.trial.supervisor import LOOK_EVERY, SHARE_OF_TIME, unsettled
 from ranktrial.trial.trial import Trial
-from ranktrial.trial.versions import VersionConflict, current_version, pick_version
+from ranktrial.trial.versions import VersionConflict, current_version, make_trial, pick_version, storable
 from ranktrial.trial.webhooks import Webhook
 
 
@@ -180,11 +182,9 @@ class Trials:
         """The trial in this configuration, and whether a version was made for it; ``who`` is for its history."""
         with self._lock:
             before = self.store.trials.versions(name)
-            asked = {option: getattr(config, option) for option in config.model_fields_set}
+            entry = partial(new_entry, time.time, who=who)
             try:
-                Trial.create(
-                    self.store, name, new_version=new_version, background=False, compile=False, who=who, **asked
-                ).close()
+                make_trial(self.store, name, storable(config), entry, new_version=new_version)
             except VersionConflict as conflict:
                 raise _refused(conflict, name) from conflict
             after = self.store.trials.versions(name)

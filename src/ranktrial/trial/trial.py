@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,7 +32,7 @@ from ranktrial.trial.learning import Learner, Learning
 from ranktrial.trial.showing import Asked, Ids, Showing, Shown
 from ranktrial.trial.state import TrialState
 from ranktrial.trial.supervisor import Supervisor
-from ranktrial.trial.versions import change_share, configure, pick_version
+from ranktrial.trial.versions import change_share, make_trial, pick_version, storable
 from ranktrial.trial.watcher import Watcher, every_second
 from ranktrial.trial.webhooks import Webhook
 
@@ -157,16 +155,11 @@ class Trial:
                 known = ", ".join(sorted({*TrialConfig.model_fields, *OPTIONS}))
                 raise TypeError(f"{option} is not an option of Trial.create, which has {known}")
         _check_options(**own)
-        config = TrialConfig.model_validate({"method": method, "k": k, **options})
-        text = config.to_store()
-        if TrialConfig.model_validate_json(text) != config:
-            raise ValueError(f"this configuration cannot be stored: {text}")
+        config = storable(TrialConfig.model_validate({"method": method, "k": k, **options}))
         entry = partial(new_entry, own.get("clock", time.time), who=who)
         place = open_store(store) if isinstance(store, str | Path) else store
         try:
-            secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
-            place.trials.add(name, secret)
-            version = configure(place, name, config, entry, new_version=new_version)
+            version = make_trial(place, name, config, entry, new_version=new_version)
             return cls(place, name, **{"version": version.number, "own_store": place is not store, **own})
         except BaseException:
             if place is not store:

@@ -6,7 +6,9 @@ that version again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 
 from ranktrial.config import SHOWN, TrialConfig
 from ranktrial.store.base import ConfigVersion, Entry, HistoryRow, StoreError
@@ -41,6 +43,23 @@ def pick_version(versions: Sequence[ConfigVersion], number: int | None, trial: s
     if number is None:
         raise StoreError(f"trial {trial!r} has no version yet")
     raise StoreError(f"trial {trial!r} has no version {number}, it has {', '.join(str(v.number) for v in versions)}")
+
+
+def storable(config: TrialConfig) -> TrialConfig:
+    """The configuration; raises ValueError if the store would give back another."""
+    text = config.to_store()
+    if TrialConfig.model_validate_json(text) != config:
+        raise ValueError(f"this configuration cannot be stored: {text}")
+    return config
+
+
+def make_trial(
+    store: Store, name: str, config: TrialConfig, entry: Callable[..., Entry], *, new_version: bool
+) -> ConfigVersion:
+    """Make a trial, or ``configure`` the one that exists."""
+    secret = os.urandom(32) if config.seed is None else blake2b(str(config.seed).encode()).digest()[:32]
+    store.trials.add(name, secret)
+    return configure(store, name, config, entry, new_version=new_version)
 
 
 def configure(
