@@ -89,7 +89,7 @@ def test_gauges_of_a_trial(tmp_path: Path) -> None:
         for user in range(30):
             shown = rank(client, f"u{user}")
             send(client, click(shown["id"], shown["ranking"][0]))
-        client.app.state.trials.opened["t"].refresh()  # type: ignore[attr-defined]
+        client.app.state.trials.opened["t"].watcher.step()  # type: ignore[attr-defined]
 
         def values() -> dict[tuple[str, ...], float]:
             while (answer := client.get("/metrics")).status_code == 429:  # too many questions a second

@@ -162,7 +162,7 @@ def of_trial(trial: Any) -> str:
         ("configuration", f"version {trial.version}"),
         ("method", str(trial.config.method)),
         ("results on a page", f"{trial.config.k}"),
-        ("share of visitors", f"{trial.config.share:.0%}"),
+        ("share of visitors", f"{trial.share:.0%}"),
         ("searches so far", f"{trial.state.seen.impressions:,}"),
     ]
     return card(

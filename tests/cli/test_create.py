@@ -40,7 +40,7 @@ def test_a_file_makes_a_trial_and_changes_it(tmp_path: Path) -> None:
             'Orders(window="7d", role="primary")', 'Abandonment(role="guard", tolerance=0.02)', "Clicks()",
         ]  # fmt: skip
         assert trial.config.ramp == ((0.1, 86_400), (0.5, None))
-        assert (trial.config.share, trial.config.guards.clicks, trial.config.segmented.names) == (
+        assert (trial.share, trial.config.guards.clicks, trial.config.segmented.names) == (
             0.1,
             0.05,
             ("device",),

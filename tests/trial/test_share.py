@@ -199,18 +199,18 @@ def test_a_trial_grows_while_it_is_watched(tmp_path: Path, kind: str) -> None:
         trial = Trial.create(here, ramp=RAMP, clock=clock, **OPTIONS)
         other = Trial.open(there, background=False, clock=clock)
         both = trial, other
-        assert (trial.config.share, trial.stopped) == (0.01, False)
+        assert (trial.share, trial.stopped) == (0.01, False)
         clock.now += 10 * DAY  # nobody searches
         for one in both:
             one.supervisor.step()
-        assert trial.config.share == 0.01
+        assert trial.share == 0.01
         user = next(i for i in range(10_000) if trial.rank("q", A, B, f"u{i}", wait=True).fallback is None)
         for later, share in ((0.5, 0.01), (0.6, 0.1), (1.9, 0.1), (0.2, 0.5), (30, 0.5)):
             clock.now += later * DAY
             for one in (*both, *both):
                 one.supervisor.step()
                 one.watcher.step()
-            assert (trial.config.share, other.config.share) == (share, share)
+            assert (trial.share, other.config.share) == (share, share)
             assert other.rank("q", A, B, f"u{user}").fallback is None
         assert [(one.what, one.detail, one.reason, one.who) for one in trial.history()][1:] == [
             ("changed", "share: 0.01 -> 0.1", "after 1 day at 0.01", "the ramp"),
@@ -229,15 +229,15 @@ def test_two_who_look_at_the_same_moment_change_it_once(tmp_path: Path) -> None:
         trial.set_share(0.2, "too much for our servers")
         trial.store.trials.reconfigure(version, trial.name, version.config, None)
         trial.supervisor.step()
-        assert (trial.config.share, len(trial.history())) == (0.2, 3)
+        assert (trial.share, len(trial.history())) == (0.2, 3)
         clock.now += 100 * DAY
         trial.supervisor.step()
-        assert trial.config.share == 0.2  # none of the stages: until somebody says otherwise
+        assert trial.share == 0.2  # none of the stages: until somebody says otherwise
         trial.set_share(0.5)
         clock.now += 61
         trial.supervisor.step()
         trial.watcher.step()
-        assert trial.config.share == 1.0
+        assert trial.share == 1.0
 
 
 def test_a_deploy_does_not_begin_a_ramp_anew_and_a_new_version_does(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_deploy_does_not_begin_a_ramp_anew_and_a_new_version_does(tmp_path: Pa
 
     def deployed(**options: Any) -> tuple[int, float, int]:
         with Trial.create(path, **{**OPTIONS, **options}) as trial:
-            return trial.version, trial.config.share, len(trial.history())
+            return trial.version, trial.share, len(trial.history())
 
     assert deployed(ramp=RAMP) == (1, 0.01, 1)
     with Trial.open(path, background=False) as trial:

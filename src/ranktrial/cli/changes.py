@@ -35,9 +35,9 @@ def share_command(
     with Trial.open(store, name, background=False) as trial:
         if share is not None:
             trial.set_share(share, reason)
-        told = {"trial": trial.name, "share": trial.config.share, "ramp": trial.config.ramp}
+        told = {"trial": trial.name, "share": trial.share, "ramp": trial.config.ramp}
         changed = [] if share is None else [trial.history()[-1]]
-        tell(as_json, told, f"{trial.name}: {trial.config.share:.10g} of the visitors take part", *changed)
+        tell(as_json, told, f"{trial.name}: {trial.share:.10g} of the visitors take part", *changed)
 
 
 def stop_command(

@@ -49,7 +49,7 @@ def _last_click(report: Report) -> float:
 
 # Meaning and value of each gauge that has no other label than the trial: from what is known of it, and from its report.
 PLAIN: dict[str, tuple[str, Callable[[Watched], float]]] = {
-    "share": ("Share of the visitors who take part.", lambda one: one.trial.config.share),
+    "share": ("Share of the visitors who take part.", lambda one: one.trial.share),
     "stopped": ("1 if the trial is stopped.", lambda one: one.trial.stopped),
     "last_search_timestamp_seconds": (
         "Time of the last search that is stored; 0 if there is none.", lambda one: one.trial.state.seen.latest / 1e6,

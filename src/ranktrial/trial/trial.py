@@ -189,6 +189,11 @@ class Trial:
         return self.state.config
 
     @property
+    def share(self) -> float:
+        """Share of units that take part, as far as this process knows."""
+        return self.state.config.share
+
+    @property
     def stopped(self) -> bool:
         """True if the trial has ended, as far as this process knows."""
         return self.state.shows is not None
