@@ -91,15 +91,6 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
-def own_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands count their own memory, not that of all tests that ran in this process before."""
-    if request.path.parent.name in ("cli", "formats") and request.path.name != "test_memory.py":
-        from ranktrial.formats import memory
-
-        monkeypatch.setattr(memory, "resident", lambda: memory.PYTHON)
-
-
-@pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
     """Handlers of a service's log end with the test that began it: what they write to is closed then."""
     yield

@@ -47,7 +47,7 @@ class Regression(Protocol):
         ...
 
 
-class _Shown(NamedTuple):
+class _ShownDocuments(NamedTuple):
     """Some of the documents shown, their counts and their features."""
 
     shown: FloatArray
@@ -119,8 +119,8 @@ class RegressionEM:
             at = np.sort(rng.random(most)) * cumulated[-1]  # rows are then fetched in the order of the file
             return np.asarray(np.searchsorted(cumulated, at, side="right"), np.int64)
 
-        def choose(at: IntArray | slice) -> _Shown:
-            return _Shown(shown[at], clicked[at], features[documents[at]])
+        def choose(at: IntArray | slice) -> _ShownDocuments:
+            return _ShownDocuments(shown[at], clicked[at], features[documents[at]])
 
         at = draw()
         judged = learnt = choose(at)
