@@ -57,24 +57,18 @@ def feature_inputs(pair: Pair, which: str) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class PolicyInputs:
-    """The network's inputs, a row per document. The parts stand side by side only in the rows that are asked for: features
-    of a large data set stay in the file they are mapped from."""
+    """The network's inputs, a row per document. Both parts, of which one may have no column, stand side by side only in the
+    rows that are asked for: features of a large data set stay in the file they are mapped from."""
 
-    parts: tuple[NDArray[np.float32], ...]
+    features: NDArray[np.float32]
+    lists: NDArray[np.float32]
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.parts[0]), sum(part.shape[1] for part in self.parts)
-
-    @property
-    def both(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The parts as the training loop takes them: two, of which the first may have no column."""
-        *features, last = self.parts
-        return (features[0] if features else np.empty((len(last), 0), np.float32)), last
+        return len(self.lists), self.features.shape[1] + self.lists.shape[1]
 
     def __getitem__(self, rows: slice | IntArray, /) -> NDArray[np.float32]:
-        parts = [part[rows] for part in self.parts]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return np.concatenate([self.features[rows], self.lists[rows]], axis=1)
 
 
 def policy_inputs(
@@ -82,12 +76,12 @@ def policy_inputs(
 ) -> PolicyInputs:
     """The network's inputs; ``features`` are those of ``feature_inputs`` where they are at hand."""
     checks.one_of("inputs", which, INPUTS)
-    parts = []
-    if which != "lists":
-        parts.append(feature_inputs(pair, which) if features is None else features)
-    if which != "features":
-        parts.append(lambda_inputs(pair, lam))
-    return PolicyInputs(tuple(parts))
+    none = np.empty((pair.n_documents, 0), np.float32)
+    if which != "lists" and features is None:
+        features = feature_inputs(pair, which)
+    return PolicyInputs(
+        none if features is None else features, none if which == "features" else lambda_inputs(pair, lam)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +132,7 @@ def optimise(
     kind = GRADIENTS.index(gradient)
     state = kernel_state(rankings)
     train(
-        optimiser.state(network.parameters), HIDDEN, *inputs.both, offsets, queries, theta, zeta, lam,
+        optimiser.state(network.parameters), HIDDEN, inputs.features, inputs.lists, offsets, queries, theta, zeta, lam,
         float(objective.delta), samples, kind, WIDEST_RANGE, state,
     )  # fmt: skip
     optimiser.steps += steps
