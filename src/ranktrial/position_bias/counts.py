@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -147,28 +148,19 @@ class Counts:
             return first
         for part in parts[1:]:
             first._require_alike(part)
-        documents, row = np.unique(np.concatenate([p.documents for p in parts]), return_inverse=True)
+        documents, at, row = np.unique(_joined(parts, "documents"), return_index=True, return_inverse=True)
+        rows = np.split(row, np.cumsum([len(part.documents) for part in parts])[:-1])
 
-        def total(tables: list[FloatArray]) -> FloatArray:
-            out = np.zeros((len(documents), first.k))
-            ends = np.cumsum([len(table) for table in tables])
-            for rows, table in zip(np.split(row, ends[:-1]), tables):  # a part has no row twice
-                out[rows] += table
-            return out
+        def total(name: str) -> Any:
+            if getattr(first, name) is None:
+                return None
+            found = np.zeros((len(documents), first.k))
+            for own, part in zip(rows, parts):  # a part has no row twice
+                found[own] += getattr(part, name)
+            return found
 
-        queries = None
-        if first.queries is not None:
-            queries = np.empty(len(documents), np.int64)
-            queries[row] = np.concatenate([p.queries for p in parts if p.queries is not None])
-        expected = [p.expected for p in parts if p.expected is not None]
-        return cls(
-            first.n_documents,
-            documents,
-            total([p.shown for p in parts]),
-            total([p.clicked for p in parts]),
-            queries,
-            total(expected) if expected else None,
-        )
+        queries = None if first.queries is None else _joined(parts, "queries")[at]
+        return cls(first.n_documents, documents, total("shown"), total("clicked"), queries, total("expected"))
 
     @classmethod
     def stacked(cls, parts: Sequence[Counts]) -> Counts:
@@ -180,22 +172,15 @@ class Counts:
         >>> Counts.stacked([day, day])
         Counts(documents=4 of 4, k=2, shows=54, clicks=12)
         """
-        n = parts[0].n_documents
         first = parts[0]
         if len(parts) == 1:
             return first
         for part in parts:
             first._require_alike(part)
-        return cls(
-            n * len(parts),
-            np.concatenate([one.documents + n * at for at, one in enumerate(parts)]),
-            np.concatenate([one.shown for one in parts]),
-            np.concatenate([one.clicked for one in parts]),
-            None
-            if first.queries is None
-            else np.concatenate([one.queries for one in parts if one.queries is not None]),
-            None if first.expected is None else np.concatenate([p.expected for p in parts if p.expected is not None]),
-        )
+        n = first.n_documents
+        documents = np.concatenate([part.documents + n * at for at, part in enumerate(parts)])
+        names = ("shown", "clicked", "queries", "expected")
+        return cls(n * len(parts), documents, *(_joined(parts, name) for name in names))
 
     def __add__(self, other: Counts) -> Counts:
         return Counts.merged([self, other])
@@ -255,6 +240,11 @@ class Counts:
             f"Counts(documents={len(self.documents)} of {self.n_documents}, k={self.k}, "
             f"shows={self.shown.sum():.10g}, clicks={self.clicked.sum():.10g}{design})"
         )
+
+
+def _joined(parts: Sequence[Counts], name: str) -> Any:
+    """An array of each part, one after the other; None if they do not have it."""
+    return None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
 
 
 def _table(name: str, values: ArrayLike) -> FloatArray:
