@@ -416,7 +416,11 @@ def _hausman(
     above, below = upper.estimate, lower.estimate
     assert above is not None
     assert below is not None
-    away, n, units = _influence(log, above) - _influence(log, below), len(log.cohorts), log.cohorts.count
+    n, units = len(log.cohorts), log.cohorts.count
+    away = np.zeros(n)  # influence of each cohort on the difference
+    for sign, sums in ((1, above.sums), (-1, below.sums)):
+        assert sums.units is not None
+        away[sums.units] += sign * (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
     error = float(np.sqrt(n / (n - 1) * (away @ away)))
     level, wider = 1 - REFUTED, 1.0
     if fit is not None and above.replicates is not None:
@@ -431,11 +435,3 @@ def _hausman(
         wider = t_widening(len(fit.without) - 1, level)
     reach = asymptotic_radius(units, wider * error * np.sqrt(units), level=level, tightest_at=tightest_at)
     return Hausman(upper.name, lower.name, above.delta - below.delta, error, float(reach))
-
-
-def _influence(log: Log, found: Estimate) -> FloatArray:
-    """Influence of each cohort on an estimate."""
-    sums, moved = found.sums, np.zeros(len(log.cohorts))
-    assert sums.units is not None
-    moved[sums.units] = (sums.totals - sums.mean * sums.impressions) / sums.impressions.sum()
-    return moved

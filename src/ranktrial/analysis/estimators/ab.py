@@ -111,7 +111,6 @@ def _adjusted(
     log: Log, at: IntArray, values: FloatArray, fitting: CrossFit, *, kept: bool
 ) -> tuple[FloatArray, FloatArray]:
     """x and the weight of a click of the A/B impressions ``at``, by ``Adjusted``; ``kept`` if values stay while a log grows."""
-    kept &= fitting.how == "past"
     if fitting.how == "past":
         group, counted = fitting.groups(log.units)[at], fitting.counted(at, log.units)
     else:
@@ -119,14 +118,8 @@ def _adjusted(
 
     @cache
     def expected(number: int) -> FloatArray:
-        def fit(_: object) -> FloatArray:
-            usable = fitting.usable(counted, number)
-            return expected_clicks(log.asked[at[usable]], log.arm[at[usable]] > 0, values[usable])
-
-        if not kept or number == 0:
-            return fit(log)
-        first = int(fitting.points[number - 1])
-        return log.kept.fitted(log, first, "clicks of both arms", (first,), fit)
+        usable = fitting.usable(counted, number)
+        return expected_clicks(log.asked[at[usable]], log.arm[at[usable]] > 0, values[usable])
 
     def contribution(rows: slice, part: Log, before: object) -> tuple[FloatArray, FloatArray]:
         own, own_at = np.flatnonzero(part.arm), slice(*np.searchsorted(at, [rows.start, rows.stop]))
@@ -137,7 +130,7 @@ def _adjusted(
             expected,
         )  # fmt: skip
 
-    beliefs = (fitting,) if kept else None
+    beliefs = (fitting,) if kept and fitting.how == "past" else None
     x, weight = zip(*fold(log, Statistic("A/B, adjusted", beliefs, contribution, list))[0])
     return np.concatenate(x), np.concatenate(weight)
 

@@ -102,17 +102,11 @@ def _wald(log: Log, fit: BiasFit, attribute: str) -> SegmentBias | None:
     total = np.maximum(weight.sum(0), 1e-300)
     mean = (weight * logs).sum(0) / total
     squares = (weight * (logs - mean) ** 2).sum(0)
-    values, ranks = logs.shape
-    pull = np.zeros((values, ranks, values, ranks))  # Q as a quadratic form of all logs
-    spread = np.zeros_like(pull)
-    for v, one in enumerate(own.values()):
-        spread[v, :, v] = one.covariance[1:, 1:]
-        pull[v, range(ranks), v, range(ranks)] += weight[v]
-        for u in range(values):
-            pull[v, range(ranks), u, range(ranks)] -= weight[v] * weight[u] / total
-    size = values * ranks
-    product = pull.reshape(size, size) @ spread.reshape(size, size)
-    expected, variance_of = float(np.trace(product)), 2 * float((product * product.T).sum())
+    # Q as a quadratic form of all logs: for each rank a matrix of values.
+    pull = np.array([np.diag(w) - np.outer(w, w) / of_rank for w, of_rank in zip(weight.T, total)])
+    spread = np.array([one.covariance[1:, 1:] for one in own.values()])
+    expected = float(np.einsum("rvv,vrr->", pull, spread))
+    variance_of = 2 * float(np.einsum("rvu,urs,suv,vsr->", pull, spread, pull, spread, optimize=True))
     if not variance_of > 0:
         return None
     p = f_tail(float(squares.sum()) / expected, 2 * expected**2 / variance_of, groups - 1)

@@ -25,8 +25,8 @@ class ClickWeights:
 
     >>> some, more = ClickWeights.of([1.0, -1.0, 0.0]), ClickWeights.of([4.0])
     >>> both = ClickWeights.merged([some, more])
-    >>> both.count, both.largest, both.effective, round(both.heaviest(0.25), 3)
-    (4, 4.0, 2.0, 0.889)
+    >>> both.count, both.largest, both.absolute, round(both.heaviest(0.25), 3)
+    (4, 4.0, 6.0, 0.889)
     """
 
     sizes: FloatArray
@@ -53,11 +53,6 @@ class ClickWeights:
     @property
     def count(self) -> int:
         return round(float(self.sizes[0].sum()))
-
-    @property
-    def effective(self) -> float:
-        """Effective number of clicks: (sum of absolute weights)^2 / sum of their squares."""
-        return float(self.absolute**2 / max(self.sizes[1].sum(), 1e-300))
 
     def heaviest(self, share: float) -> float:
         """Fraction of the sum of squares that comes from the given share of clicks with the largest weights (at least one)."""

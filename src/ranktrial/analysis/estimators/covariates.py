@@ -29,10 +29,10 @@ def adjustment(log: Log, x: FloatArray, unclicked: FloatArray, at: IntArray | No
         return moved
     impression = np.arange(len(log)) if at is None else at
     units, past_only = log.units, CrossFit("past")
-    unit, known, points = units.place[impression], log.covariates[units.first], past_only.points
+    unit, known = units.place[impression], log.covariates[units.first]
     group = past_only.groups(units)[impression]
     for number in np.unique(group[group > 0]).tolist():
-        before = int(points[number - 1])
+        before = past_only.refits[number - 1]
         past, seen = int(np.searchsorted(impression, before)), int(np.searchsorted(units.first, before))
         rows = np.flatnonzero(group == number)
         centred = _centred(known[:seen], known[unit[rows]])

@@ -20,7 +20,7 @@ from ranktrial.arrays import BoolArray, IntArray
 from ranktrial.log.units import Units
 
 CROSS_FITS = ("folds", "past")
-FIRST_REFIT = 100
+REFITS = tuple(100 * 2**doubling for doubling in range(56))
 
 
 @dataclass(frozen=True)
@@ -39,34 +39,29 @@ class CrossFit:
 
     how: str = "folds"
     folds: int = 5
-    refits: tuple[int, ...] | None = None
+    refits: tuple[int, ...] = REFITS
 
     @classmethod
     def of(cls, how: str, folds: int, refits: ArrayLike | None) -> CrossFit:
         """Build from options as they are given to ``estimate``, checked."""
         checks.one_of("cross_fit", how, CROSS_FITS)
         if how == "past":
-            return cls(how, folds, None if refits is None else tuple(checks.checkpoints(refits).tolist()))
+            return cls(how, folds, REFITS if refits is None else tuple(checks.checkpoints(refits).tolist()))
         if refits is not None:
             raise ValueError('refits belong to cross_fit="past", not to "folds"')
         return cls(how, checks.whole("folds", folds, 2, 1000))
-
-    @property
-    def points(self) -> IntArray:
-        """Numbers of impressions at which models are refitted to the past."""
-        return FIRST_REFIT * 2 ** np.arange(64 - 8) if self.refits is None else np.array(self.refits)
 
     def groups(self, units: Units) -> IntArray:
         """Group with whose model each impression is valued, from 0."""
         if self.how == "folds":
             return units.place % self.folds
-        return np.asarray(np.searchsorted(self.points, units.first, side="right").astype(np.int32)[units.place])
+        return np.asarray(np.searchsorted(self.refits, units.first, side="right").astype(np.int32)[units.place])
 
     def counted(self, at: IntArray, units: Units) -> IntArray:
         """Group in which impressions ``at`` these places count when models are fitted: for "past" by their own time."""
         if self.how == "folds":
             return self.groups(units)[at]
-        return np.asarray(np.searchsorted(self.points, at, side="right").astype(np.int32))
+        return np.asarray(np.searchsorted(self.refits, at, side="right").astype(np.int32))
 
     def usable(self, counted: IntArray, group: int) -> BoolArray:
         """Flags of what the model of a group may be fitted to, given the group in which each counts."""

@@ -94,14 +94,6 @@ class MetricValues:
         return int(np.count_nonzero(self.each))
 
 
-class _Results(NamedTuple):
-    """Values of results, by impression * k + rank, and the sum that caps cut off."""
-
-    key: IntArray
-    value: FloatArray
-    cut: float
-
-
 def metric_values(log: Log, metric: Metric) -> MetricValues:
     """Value the impressions of a log that count for a metric.
 
@@ -119,18 +111,16 @@ def metric_values(log: Log, metric: Metric) -> MetricValues:
         return MetricValues(metric, part, part.clicks_each.astype(np.float64), clicks, waiting)
     if not isinstance(metric, EventMetric):
         return MetricValues(metric, part, _of_page(log, metric)[counts], None, waiting)
-    found = _of_results(part, metric)
-    impression, rank = np.divmod(found.key, part.k)
+    key, value, cut = _of_results(part, metric)
+    impression, rank = np.divmod(key, part.k)
     clicked = part.clicks[impression, rank]
     of_clicks = np.zeros(len(part.clicked[0]))
-    at = np.searchsorted(part.clicked[0] * part.k + part.clicked[1], found.key[clicked])
-    of_clicks[at] = found.value[clicked]
-    size = float(np.abs(found.value).sum())
+    of_clicks[np.searchsorted(part.clicked[0] * part.k + part.clicked[1], key[clicked])] = value[clicked]
+    others = ResultValues(of_clicks, impression[~clicked], rank[~clicked], value[~clicked])
+    size = float(np.abs(value).sum())
     return MetricValues(
-        metric, part, weighted_counts(impression, found.value, len(part)),
-        ResultValues(of_clicks, impression[~clicked], rank[~clicked], found.value[~clicked]), waiting,
-        direct=float(np.abs(found.value[~clicked]).sum()) / size if size else 0.0,
-        capped=found.cut / (size + found.cut) if found.cut else 0.0,
+        metric, part, weighted_counts(impression, value, len(part)), others, waiting,
+        direct=float(np.abs(others.value).sum()) / size if size else 0.0, capped=cut / (size + cut) if cut else 0.0,
     )  # fmt: skip
 
 
@@ -152,7 +142,8 @@ def _part(log: Log, counts: BoolArray) -> Log:
     return log.take(slice(int(at[0]), int(at[-1]) + 1) if in_a_row else at)
 
 
-def _of_results(log: Log, metric: EventMetric) -> _Results:
+def _of_results(log: Log, metric: EventMetric) -> tuple[IntArray, FloatArray, float]:
+    """Key of each result with a value (impression * k + rank, increasing), its value, and the sum that caps cut off."""
     events, k = log.events, log.k
     numbers = [at for at, action in enumerate(log.actions) if action in metric.of_actions]
     shown = (events.rank >= 0) & (events.rank < k)
@@ -171,7 +162,7 @@ def _of_results(log: Log, metric: EventMetric) -> _Results:
     else:
         value = np.bincount(place, minlength=len(key)).astype(np.float64)
     most = np.inf if metric.cap is None else metric.cap
-    return _Results(key, np.minimum(value, most), float(np.maximum(value - most, 0).sum()))
+    return key, np.minimum(value, most), float(np.maximum(value - most, 0).sum())
 
 
 def _of_page(log: Log, metric: Metric) -> FloatArray:
@@ -182,49 +173,30 @@ def _of_page(log: Log, metric: Metric) -> FloatArray:
         case FirstClickRank():
             return np.where(clicked, np.argmax(log.clicks, axis=1) + 1.0, log.k + 1.0)
         case TimeToFirstClick():
-            return _first_click(log, metric)
-        case Reformulation():
-            later = _next_of_unit(log)
-            asked = np.append(log.asked, -1)
-            soon = np.append(log.time, np.iinfo(np.int64).max // 2)[later] - log.time <= metric.settles_after * 1e6
-            return np.where(soon & (later < len(log)) & (asked[later] != log.asked), 1.0, 0.0)
-        case SessionSuccess():
-            return _success(log, round(metric.settles_after * 1e6))
+            if CLICK not in log.actions:
+                raise ValueError(f"{metric} needs the times of clicks, which this log does not have")
+            events = log.events.where(log.events.action == log.actions.index(CLICK))
+            first = np.full(len(log), metric.settles_after)
+            np.minimum.at(first, events.at, events.delay / 1e6)
+            return first
+        case Reformulation() | SessionSuccess():
+            return _of_units(log, metric)
     raise TypeError(f"{metric} is no page metric")
 
 
-def _first_click(log: Log, metric: TimeToFirstClick) -> FloatArray:
-    if CLICK not in log.actions:
-        raise ValueError(f"{metric} needs the times of clicks, which this log does not have")
-    events = log.events.where(log.events.action == log.actions.index(CLICK))
-    found = np.full(len(log), metric.settles_after)
-    np.minimum.at(found, events.at, events.delay / 1e6)
-    return found
-
-
-def _by_unit(log: Log) -> IntArray:
-    """Impressions by unit, those of each in order of time."""
-    return np.lexsort((np.arange(len(log)), log.time, log.unit))
-
-
-def _next_of_unit(log: Log) -> IntArray:
-    """The next impression of the same unit; the number of impressions where there is none."""
-    order, later = _by_unit(log), np.full(len(log), len(log))
-    same = log.unit[order[1:]] == log.unit[order[:-1]]
-    later[order[:-1][same]] = order[1:][same]
-    return later
-
-
-def _success(log: Log, window: int) -> FloatArray:
-    """1 for impressions with a click on them, or on one of the same unit that came no later than the window."""
-    order = _by_unit(log)
-    unit, time, clicked = log.unit[order], log.time[order], log.clicks_each[order] > 0
-    at = np.where(clicked, np.arange(len(log)), len(log))
-    following = np.minimum.accumulate(at[::-1])[::-1]  # the next that was clicked, itself included
-    there = np.minimum(following, max(len(log) - 1, 0))
-    good = (following < len(log)) & (unit[there] == unit) & (time[there] - time <= window)
-    found = np.empty(len(log))
-    found[order] = good
+def _of_units(log: Log, metric: Reformulation | SessionSuccess) -> FloatArray:
+    """1 for impressions whose unit soon asked something else next, or clicked on them or on one soon after; else 0."""
+    n, order = len(log), np.lexsort((np.arange(len(log)), log.time, log.unit))
+    unit, time, query = (of[order] for of in (log.unit, log.time, log.asked))
+    if isinstance(metric, Reformulation):
+        then = np.minimum(np.arange(1, n + 1), n - 1)
+        good = query[then] != query
+    else:
+        clicked = log.clicks_each[order] > 0
+        following = np.minimum.accumulate(np.where(clicked, np.arange(n), n)[::-1])[::-1]  # itself included
+        then, good = np.minimum(following, n - 1), following < n
+    found = np.empty(n)
+    found[order] = good & (unit[then] == unit) & (time[then] - time <= round(metric.settles_after * 1e6))
     return found
 
 

@@ -30,11 +30,9 @@ def predicted_from(
     """Predictions of relevance from the first impressions of a log, and which of them each impression may use."""
     first = len(log) if fitted is None else checks.whole("fitted", fitted, 0, len(log))
     counted = fitting.counted(np.arange(first), log.units)
-
-    def fit(part: Log) -> Predictions:
-        return fit_relevance(part, theta, counted, fitting, model)
-
-    found = log.kept.fitted(log, first, model, (theta.tobytes(), fitting), fit)
+    found = log.kept.fitted(
+        log, first, model, (theta.tobytes(), fitting), lambda part: fit_relevance(part, theta, counted, fitting, model)
+    )
     return np.minimum(fitting.groups(log.units), counted.max(initial=0)), found
 
 

@@ -143,7 +143,7 @@ class Estimate:
             delta=sums.mean if len(sums) else float("nan"),
             impressions=round(float(sums.impressions.sum())),
             units=sums.count,
-            effective_clicks=known.effective,
+            effective_clicks=float(known.absolute**2 / max(known.sizes[1].sum(), 1e-300)),
             sums=sums,
             weights=known,
             **{"standard_error": sums.standard_error, "clicks_alone": sums.standard_error, **more},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -57,25 +56,6 @@ class Worth(NamedTuple):
     codes: IntArray
     rests: FloatArray
 
-    @classmethod
-    def merged(cls, log: Log, parts: Sequence[Worth]) -> Worth:
-        """The values of all impressions of a log from those of its parts."""
-        x, codes = np.empty(len(log)), log.codes[0]
-        rests = np.zeros((len(codes), parts[0].rests.shape[1]))
-        for part in parts:
-            x[part.rows] = part.x
-            rests[np.searchsorted(codes, part.codes)] += part.rests
-        return cls(
-            rows=slice(None),
-            x=x,
-            weights=ClickWeights.merged([part.weights for part in parts]),
-            largest=max(part.largest for part in parts),
-            lost=sum(part.lost for part in parts),
-            unseen=np.unique(np.concatenate([part.unseen for part in parts])),
-            codes=codes,
-            rests=rests,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Valuer:
@@ -103,17 +83,13 @@ class Valuer:
     values: MetricValues | None = None
     of_click: Predictions | None = None
 
-    @property
-    def clip(self) -> float | None:
-        """Largest absolute weight allowed; None for no limit."""
-        return self.kind.clip if isinstance(self.kind, ByClickModel) else None
-
     def estimate(self, log: Log, group: IntArray, independent: str) -> Estimate:
         """The estimate of a log, given the group of each impression, by which predictions it may use."""
         found = self.worth(log, group)
         x, rests, groups = found.x, found.rests, found.rests.shape[1]
-        predicts = isinstance(self.kind, ByFormula) and self.kind.predicts and self.clip is None
-        if log.covariate_names and predicts and not self.known_queries and not self.gain:
+        kind, plain = self.kind, not self.known_queries and not self.gain
+        clipped = isinstance(kind, ByClickModel) and kind.clip is not None
+        if log.covariate_names and isinstance(kind, ByFormula) and kind.predicts and plain and not clipped:
             moved = adjustment(log, x, self._unclicked(log, group))
             x = x + moved
             if groups:
@@ -149,13 +125,25 @@ class Valuer:
                 found.append(one._replace(rows=where))
             return found
 
-        if self.kind.whole_log or self.known_queries:
-            return Worth.merged(log, contribution(slice(0, len(log)), log, None))
         asked = self.known_queries, self.uncovered, self.gain
-        beliefs = self.kind, self.theta.tobytes(), self.fit, self.predicted, asked
-        kept = beliefs if self.values is None else None  # which impressions count for a metric changes with the clock
-        chunks = fold(log, Statistic(f"{self.kind}, {asked}", kept, contribution, list))[0]
-        return Worth.merged(log, [one for chunk in chunks for one in chunk])
+        if self.kind.whole_log or self.known_queries:
+            chunks = [contribution(slice(0, len(log)), log, None)]
+        else:
+            beliefs = self.kind, self.theta.tobytes(), self.fit, self.predicted, asked
+            kept = (
+                beliefs if self.values is None else None
+            )  # which impressions count for a metric changes with the clock
+            chunks = fold(log, Statistic(f"{self.kind}, {asked}", kept, contribution, list))[0]
+        parts = [part for chunk in chunks for part in chunk]
+        x, codes = np.empty(len(log)), log.codes[0]
+        rests = np.zeros((len(codes), parts[0].rests.shape[1]))
+        for part in parts:
+            x[part.rows] = part.x
+            rests[np.searchsorted(codes, part.codes)] += part.rests
+        weights = ClickWeights.merged(part.weights for part in parts)
+        largest, lost = max(part.largest for part in parts), sum(part.lost for part in parts)
+        unseen = np.unique(np.concatenate([part.unseen for part in parts]))
+        return Worth(slice(None), x, weights, largest, lost, unseen, codes, rests)
 
     def _unclicked(self, log: Log, group: IntArray) -> FloatArray:
         """Value of each impression had nothing been clicked."""
@@ -230,7 +218,8 @@ class _Part:
         self, valuer: Valuer, log: Log, theta: FloatArray, without: FloatArray, results: ResultValues | None
     ) -> None:
         """``without`` is theta without each group of units; ``results`` are values by a metric, those of clicks are 1."""
-        self.valuer, self.kind, self.clip, self.log = valuer, valuer.kind, valuer.clip, log
+        self.valuer, self.kind, self.log = valuer, valuer.kind, log
+        self.clip = self.kind.clip if isinstance(self.kind, ByClickModel) else None
         self.theta, self.without, self.results = theta, without, results
         self.rank_aware = isinstance(self.kind, ByFormula) and self.kind.rank_aware
         self.left_out = log.group(len(without)) if len(without) else np.empty(0, np.int64)
