@@ -105,6 +105,34 @@ def test_searches_are_the_latest_as_they_came() -> None:
     assert len(query) == 500
 
 
+def test_what_is_learnt_does_not_depend_on_the_order_in_which_documents_came() -> None:
+    """Visitors have lists of their own, so documents of a query come between those of others."""
+    random = np.random.default_rng(5)
+    relevance = {(q, d): random.uniform(0.05, 0.9) * (q + 1) / 3 for q in range(3) for d in range(9)}
+    records = []
+    for _ in range(3_000):
+        query = int(random.integers(3))
+        a, b = (random.permutation(9)[:4].tolist() for _ in range(2))
+        shown, arm = (a, "a") if random.random() < 0.5 else (b, "b")
+        clicked = [d for r, d in enumerate(shown) if random.random() < THETA[r] * relevance[query, d]]
+        names = {"a": a, "b": b, "shown": shown, "clicked": clicked}
+        records.append(
+            {"query": f"q{query}", "arm": arm, **{what: [f"d{d}" for d in ids] for what, ids in names.items()}}
+        )
+    by_name = Log.from_records(records, k=4)
+    as_they_came = by_name.numbered_by_use()
+    assert (np.diff(as_they_came.document_query) < 0).any()
+    with pytest.raises(ValueError, match="side by side"):
+        evidence(as_they_came)
+    effects = []
+    for log in (by_name, as_they_came.grouped_by_query()):
+        learnt = LogOpt().learn(evidence(log), TrialConfig.model_validate({"method": "LogOpt()", "k": 4}).first_beliefs)
+        assert learnt.effects is not None
+        names_of = [(log.queries[q], d) for q, d in zip(log.document_query.tolist(), log.documents)]
+        effects.append(dict(zip(names_of, learnt.effects.tolist())))
+    assert effects[0] == pytest.approx(effects[1], abs=1e-9)
+
+
 def test_the_price_of_a_click_is_that_of_the_traffic_as_it_comes() -> None:
     """Queries by Zipf's law: a forecast from the rarest, of which nothing is known, asked for 4.1 to 5.5 after 4,000."""
     rng, theta, queries, n = np.random.default_rng(1), rank_decay(10, 0.7), 2_000, 4_000

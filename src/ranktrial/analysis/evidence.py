@@ -99,6 +99,8 @@ def evidence(
 
 def searches(log: Log) -> Searches:
     """A sample of the latest searches of a log, as they came, and what all of it says of their documents."""
+    if (np.diff(log.document_query) < 0).any():
+        raise ValueError("the documents of a query are not side by side: take log.grouped_by_query()")
     first = max(len(log) - RECENT, 0)
     sample = np.linspace(first, len(log) - 1, min(SEARCHES, len(log))).astype(np.int64)
     design = log.design[sample]
@@ -128,7 +130,7 @@ def searches(log: Log) -> Searches:
 
     return Searches(
         tables,
-        log.unit[sample].view(np.uint64),
+        log.unit[sample].astype(np.int64).view(np.uint64),
         row[slots],
         seen,
         folds,

@@ -314,6 +314,20 @@ class Log(Designs):
             )
         return log
 
+    def grouped_by_query(self) -> Log:
+        """Return the log with the documents of each query side by side, as fits of relevance need them."""
+        if (np.diff(self.document_query) >= 0).all():
+            return self
+        order = np.argsort(self.document_query, kind="stable")
+        number = np.empty(len(order), np.int64)
+        number[order] = np.arange(len(order))
+        return replace(
+            self,
+            documents=Chosen(self.documents, order),
+            document_query=self.document_query[order],
+            document=number[self.document],
+        )
+
     # --- what it says -------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:

@@ -100,7 +100,8 @@ class Learning:
             with self._lock:
                 analysed = self.analysed(trial, one)
                 seen, agree = analysed.analysis.log, readings_agree(analysed.analysis)
-                log = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT)).compact()
+                latest = seen.last(with_few_designs(seen.design[::-1], MOST_LEARNT))
+                log = latest.compact().grouped_by_query()
                 told = evidence(log, agree=agree, gain=analysed.analysis.gain, impressions=len(seen))
                 beliefs = with_segments(method.learn(told, beliefs), analysed.analysis.differs)
                 effects = beliefs.effects
