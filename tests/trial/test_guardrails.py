@@ -71,6 +71,14 @@ def test_all_pass_when_all_is_well(good: tuple[Log, TrialConfig]) -> None:
     assert "less than 0.20 ms" in by_name["latency"].text
 
 
+def test_a_check_without_plain_words_is_refused() -> None:
+    def same_lists() -> Found:
+        return Found("pass", 0.0, "None.")
+
+    with pytest.raises(LookupError, match=r"the check same_lists has no plain words: put @advised\(\.\.\.\) above it"):
+        guardrail(same_lists, same_lists())
+
+
 def test_nothing_is_said_before_there_is_anything(tmp_path: Path) -> None:
     told = guardrails(analysed(*logged(tmp_path, 3)), {}, [])
     assert {g.status for g in told} <= {"pass", "warn", "unknown"}

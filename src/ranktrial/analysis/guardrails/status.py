@@ -90,6 +90,8 @@ def advised(name: str, group: Group, title: str, *, cause: str, remedy: str) -> 
 
 def guardrail(check: Callable[..., Found], found: Found) -> Guardrail:
     """The guardrail of what a check found, in plain words; with cause and remedy where it warns or fails."""
+    if check not in WORDS:
+        raise LookupError(f"the check {check.__name__} has no plain words: put @advised(...) above it")
     (name, group, title, cause, remedy), (status, value, text) = WORDS[check], found
     if status not in ("warn", "fail"):
         cause = remedy = ""
