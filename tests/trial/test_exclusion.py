@@ -131,6 +131,18 @@ def test_no_version_that_has_ended_waits_for_more(trial: Trial) -> None:
         assert not re.search(r"\byet\b", report.verdict)
 
 
+def test_an_earlier_version_tells_who_was_left_out_after_a_report_on_the_later_one(trial: Trial) -> None:
+    trial.exclude(ROBOT, "a robot")
+    expected = trial.report().everyone
+    with Trial.create(trial.store, clock=Ticks(), new_version=True, **{**OPTIONS, "k": 4}) as later:
+        assert later.report().everyone is None  # nobody has asked for anything
+        told = later.report(version=1)
+        assert told.everyone is not None
+        assert expected is not None
+        assert (told.everyone.units, told.everyone.without) == (expected.units, expected.without)
+        assert told.everyone.text == expected.text
+
+
 def test_designs_learn_nothing_from_an_excluded_unit(trial: Trial) -> None:
     trial.exclude(ROBOT, "a robot")
     learnt, expected = trial.update(), of_people(trial)

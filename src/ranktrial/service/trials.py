@@ -113,9 +113,10 @@ class Trials:
         version = version_of(id)
         if version is None:
             return None
-        if version not in self._name_of:
+        name = self._name_of.get(version)
+        if name is None:
             raise NotAtHand
-        trial = self.opened.get(self._name_of[version])
+        trial = self.opened.get(name)
         if trial is not None and not self.store.quick and not trial.judge.remembers(id):  # None: erased just now
             raise NotAtHand
         return trial
@@ -127,7 +128,7 @@ class Trials:
             return None
         name = self._name_of.get(version)
         if name is not None:
-            return self.opened[name]
+            return self.opened.get(name)  # None: erased just now
         name = self.store.trials.of_version(version)
         if name is None:
             return None

@@ -33,13 +33,17 @@ class Learner(Protocol):
 
 
 class Analysed(NamedTuple):
-    """The analysis of a version, what it was made from, and what rules and exclusions left out with the analysis of all."""
+    """The analysis of a version, what it was made from, and what rules and exclusions left out.
+
+    ``of_all`` is the analysis of everything, if something was left out and somebody has asked for it.
+    """
 
     log: Log
     bias: Bias | None
     excluded: frozenset[int]
     analysis: Analysis
-    whole: tuple[LeftOut, Analysis] | None
+    left_out: LeftOut
+    of_all: Analysis | None = None
 
 
 class Learning:
@@ -77,13 +81,14 @@ class Learning:
         with self._lock:
             # Of other versions only the result is told, without what was left out.
             analysed = {one: self.analysed(trial, one, whole=one.id == wanted.id) for one in versions}
+            of_all = analysed[wanted].of_all
             return make_report(
                 trial,
                 {one: each.analysis for one, each in analysed.items()},
                 store.tallies(wanted.id) + store.tallies(ALL_TRIALS),
                 store.trials.find(trial).shows,
                 latencies,
-                analysed[wanted].whole,
+                None if of_all is None else (analysed[wanted].left_out, of_all),
                 history_of(store, trial),
                 query_units,
                 self._clock(),
@@ -150,13 +155,13 @@ class Learning:
                 known = None  # what was found is let go of before it is found anew
                 beliefs = config.first_beliefs if bias is None else bias.beliefs
                 kept, left_out = apply_rules(log, config.rules, excluded)
-                analysis = analyse(kept, config, beliefs)
-                of_all = (left_out, analyse(log, config, beliefs)) if whole and left_out else None
-                known = Analysed(log, bias, excluded, analysis, of_all)
+                known = Analysed(log, bias, excluded, analyse(kept, config, beliefs), left_out)
             elif known.analysis.config != config:  # other names
-                renamed = replace(known.analysis, config=config)
-                of_all = known.whole and (known.whole[0], replace(known.whole[1], config=config))
-                known = known._replace(analysis=renamed, whole=of_all)
+                of_all = known.of_all and replace(known.of_all, config=config)
+                known = known._replace(analysis=replace(known.analysis, config=config), of_all=of_all)
+            if whole and known.left_out and known.of_all is None:
+                beliefs = config.first_beliefs if bias is None else bias.beliefs
+                known = known._replace(of_all=analyse(log, config, beliefs))
             self._found[version.id] = known
             return known
 
