@@ -139,6 +139,14 @@ def test_clicks_that_are_there_before_their_impressions_wait_for_them(trial: Tri
     assert exported(tmp_path / "log") == counted(trial)
 
 
+def test_clicks_wait_in_a_folder_whose_path_looks_like_a_partition(trial: Trial, tmp_path: Path) -> None:
+    WORLD.run(trial, 200, seed=1)
+    folder = tmp_path / "date=2026-10-01" / "log"
+    assert export(Behind(trial.store, 60), trial.name, folder).waiting > 0
+    assert export(trial.store, trial.name, folder).waiting == 0
+    assert exported(folder) == counted(trial)
+
+
 class Growing(Behind):
     """A store to which a trial adds while it is read."""
 

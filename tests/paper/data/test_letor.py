@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +250,18 @@ def test_line_numbers_do_not_depend_on_blocks(tmp_path: Path, block_bytes: int) 
     with pytest.raises(LetorError) as caught:
         read_in_blocks(file, block_bytes)
     assert caught.value.line == 61
+
+
+def test_a_query_much_longer_than_a_block_takes_no_longer(tmp_path: Path) -> None:
+    file = write(tmp_path, f"1 qid:1 {' '.join(f'{i}:0.5' for i in range(1, 200))}\n" * 8_000)
+    read_in_blocks(file, 1 << 20)  # to compile
+
+    def seconds(block_bytes: int) -> float:
+        start = time.process_time()
+        read_in_blocks(file, block_bytes)
+        return time.process_time() - start
+
+    assert seconds(512) < 3 * seconds(1 << 20) + 0.2
 
 
 @pytest.mark.parametrize("block_bytes", [5, 1 << 20])

@@ -178,13 +178,17 @@ def _build(
     """Parse ``source`` into the arrays that ``ranktrial.paper.data.cache`` keeps in a folder."""
     with tempfile.TemporaryFile(dir=folder) as columns, tempfile.TemporaryFile(dir=folder) as values:
         parser = _Parser(source, normalise, columns, values)
-        text = b""
+        parts: list[bytes] = []
+        size = 0
         for more in _whole_lines(source, blocks(source, size=block_bytes, progress=progress), groups):
-            text += more
+            parts.append(more)
+            size += len(more)
             # A query longer than a block is parsed again only when its text has doubled, so the work stays linear.
-            if len(text) >= max(parser.wanted_bytes, block_bytes):
-                text = text[parser.parse(text, final=False) :]
-        parser.parse(text, final=True)
+            if size >= max(parser.wanted_bytes, block_bytes):
+                text = b"".join(parts)
+                parts = [text[parser.parse(text, final=False) :]]
+                size = len(parts[0])
+        parser.parse(b"".join(parts), final=True)
         if not parser.query_ids:
             raise LetorError(source, 1, f"no document in the file; expected lines like {_EXAMPLE}")
         kept = parser.varies if drop_constant else parser.occurs
