@@ -136,8 +136,8 @@ class _NewRows:
     def read(self, store: Store, progress: Progress | None) -> None:
         """Clicks and events first: an impression that is stored before them is then never missed."""
         if (waiting := self._waiting).exists():
-            columns = "impression, document"  # a path such as a/day=1 would add others
-            self.db.execute(f"INSERT INTO clicks SELECT {columns} FROM read_parquet({quoted(literal(waiting))})")
+            table = f"read_parquet({quoted(literal(waiting))})"  # where a path such as a/day=1 adds a column
+            self.db.execute(f"INSERT INTO clicks SELECT impression, document FROM {table}")
         for clicks in self._new("click", ClickRow, store):
             in_time = [row for row in clicks if not row.late]
             self._add("clicks", impression=_ids(in_time), document=[row.document for row in in_time])
