@@ -40,6 +40,20 @@ def test_a_row_that_is_taken_back_is_not_written() -> None:
         row.result(0)
 
 
+def test_who_takes_a_row_back_meanwhile_sees_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or an impression that two calls give up, and that was never stored, would be noted as void."""
+    row, finish, seen = Stored(), Stored.finish_all, list[tuple[bool, bool]]()
+
+    def slowly(rows: list[Stored], problem: BaseException | None = None) -> None:
+        seen.append((rows[0].cancel(), rows[0].failed))
+        finish(rows, problem)
+
+    monkeypatch.setattr(Stored, "finish_all", staticmethod(slowly))
+    assert row.cancel()
+    assert seen == [(False, True)]
+    assert row.done()
+
+
 @pytest.mark.parametrize("problem", [None, OSError("no disk")])
 def test_all_threads_that_wait_are_woken(problem: OSError | None) -> None:
     row, told = Stored(), list[BaseException | None]()

@@ -90,8 +90,9 @@ class Stored:
             self.unwanted = self.stage is not Phase.WAITING
             if self.unwanted:
                 return False
-            self.stage = Phase.RUNNING  # whoever writes takes only rows that wait
-        Stored.finish_all((self,), CancelledError())
+            # Whoever writes takes only rows that wait; whoever takes it back too sees that it is.
+            self.stage, self._problem = Phase.RUNNING, CancelledError()
+        Stored.finish_all((self,), self._problem)
         return True
 
     @staticmethod
