@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,23 @@ def test_somebody_who_comes_back_is_somebody_new(tmp_path: Path) -> None:
         again = trial.rank("another", A, B, unit=PERSON, wait=True)
         assert trial.click(again.id, again.ranking[0]).outcome == "counted"
         assert (trial.report().impressions, trial.report().clicks) == (1, 1)
+
+
+@pytest.mark.parametrize("read", [Trial.report, Trial.log, Trial.update])
+def test_what_another_process_erased_is_forgotten_where_the_log_is_read(
+    tmp_path: Path, read: Callable[[Trial], Any]
+) -> None:
+    """Also without anything in the background."""
+    with (
+        Trial.create(tmp_path / "t.db", **OPTIONS) as trial,
+        Trial.open(tmp_path / "t.db", background=False) as other,
+    ):
+        old = trial.rank("q", A, B, unit=PERSON, wait=True)
+        other.erase("asked for it", unit=PERSON)
+        read(trial)
+        assert trial.click(old.id, old.ranking[0]).outcome == "void"
+        new = trial.rank("q", A, B, unit=PERSON, wait=True)
+        assert trial.report().impressions == 1, new
 
 
 @pytest.mark.parametrize("erased", [{"unit": PERSON}, {"before": 1_000.0}])

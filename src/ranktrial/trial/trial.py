@@ -341,6 +341,7 @@ class Trial:
 
     def log(self, version: int | None = None) -> Log:
         """Log of a version, this one by default, with all rows stored so far in the order of time."""
+        self.watcher.forget_erased()
         number = self.version if version is None else version
         return self.learning.log(self.name, pick_version(self.store.trials.versions(self.name), number, self.name))
 
@@ -351,6 +352,7 @@ class Trial:
             version: Number of the version that it is about, this one by default.
             query_units: Number of units that must have asked a query before the report names it.
         """
+        self.watcher.forget_erased()
         if version in (None, self.version):
             return self.learning.report(self.name, query_units, self.showing.nanoseconds, self.version)
         return self.learning.report(self.name, query_units, version=version)
@@ -365,6 +367,7 @@ class Trial:
     def update(self, *, who: str | None = None) -> Bias:
         """Refit position bias to all clicks so far and refresh the design with it; the old one stays if they cannot tell."""
         self.store.flush(60.0)
+        self.watcher.forget_erased()
         return self.watcher.update(None, this_user() if who is None else who)
 
     def set_share(self, share: float, reason: str = "", *, who: str | None = None) -> None:
