@@ -15,7 +15,7 @@ from ranktrial.methods import ExpectedRun
 from ranktrial.paper.study import StudyPlan, Task, run_study
 from ranktrial.paper.study.figures.clicks import users_figure
 from ranktrial.paper.study.figures.drawing import Names
-from ranktrial.paper.study.figures.error_curves import methods_figure
+from ranktrial.paper.study.figures.error_curves import logging_figure, methods_figure
 from ranktrial.paper.study.figures.wrong_preferences import wrong_signs_figure
 from ranktrial.paper.study.folder import StudyFolder, TaskResult
 from ranktrial.paper.study.labels import labels, role, styles
@@ -137,6 +137,14 @@ def test_no_panel_has_more_than_eight_lines() -> None:
     assert [len(one) for one in lines] == [8, 5]
     assert lines[0] & lines[1] == {taken[0]}  # stands in both, to compare with
     assert lines[0] | lines[1] == set(taken)
+
+
+def test_a_metric_that_no_method_has_gets_no_panel() -> None:
+    method, one, points = 'Counterfactual(propensities="observed")', np.ones(2), np.array([100, 1000])
+    errors = {metric: np.full((2, 2), 0.1) for metric in METRICS} | {"mean_squared_error": np.full((2, 2), np.nan)}
+    data = [DataResults("set", {method: Runs(method, np.arange(2), points, errors, one, one, one, one, one)}, {})]
+    (drawing,) = logging_figure(data, Names.of(data))
+    assert {record["metric"] for record in drawing.records} == {"binary_error", "absolute_error"}
 
 
 def test_rows_of_all_panels_are_the_same_methods_where_a_set_lacks_some() -> None:

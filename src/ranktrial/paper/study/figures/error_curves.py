@@ -113,11 +113,14 @@ def _curves_figure(
         panels: list[Panel] = []
         for metric in METRICS:
             mine = [record for run in runs for record in _records(one.data, run, metric, names)]
+            if not mine:  # no method of these has it, such as squares where impressions have no value of their own
+                continue
+            first = all(record["metric"] != metric for record in records)
             records += mine
             panel = _panel(
                 sheets, mine, metric, max(len(run.pairs) for run in runs), looks, opacity, last=i == len(drawn) - 1
             )
-            top = {"title": alt.Title(TITLES[metric], fontWeight="normal")} if i == 0 else {}
+            top = {"title": alt.Title(TITLES[metric], fontWeight="normal")} if first else {}
             panels.append(panel.add_params(zooming(f"{name}_{i}_{metric}")).properties(**top))
         side = alt.Title(f"{one.data} ({_count(runs)})", orient="left", anchor="middle", angle=-90, offset=8)
         lines.append(alt.hconcat(*panels, spacing=14).properties(title=side))
