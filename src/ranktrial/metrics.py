@@ -63,7 +63,7 @@ class Metric:
     length: ClassVar[str] = ""  # the option, a span of time, after which its value does not change any more
 
     better: str = "more"
-    role: str = "secondary"
+    role: Role = "secondary"
     tolerance: float | None = None
     since: float | None = None
     name: str = ""

@@ -25,7 +25,7 @@ from ranktrial.analysis.verdict import decimals, percent
 from ranktrial.config import WrittenMetric
 from ranktrial.interval import Interval
 from ranktrial.methods import AB
-from ranktrial.metrics import Clicks, Metric
+from ranktrial.metrics import Clicks, Metric, Role
 from ranktrial.texts import counted
 
 NO_LIFT = Lift()
@@ -93,7 +93,7 @@ class MetricAnswer:
 
     metric: WrittenMetric
     title: str
-    role: str
+    role: Role
     better: str
     estimator: str | None = None
     searches: int = 0
