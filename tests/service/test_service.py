@@ -216,6 +216,8 @@ def test_overload_is_429_for_events_and_a_for_rank(tmp_path: Path) -> None:
         assert refused.headers["retry-after"] == "1"
         fallback = rank(client, "v")
         assert (fallback["ranking"], fallback["fallback"]) == (A, "the store is overloaded")
+        counted = 'ranktrial_fallbacks_total{reason="the store is overloaded",trial="t"} 1.0'
+        assert counted in client.get("/metrics").text
         store.waiting -= 4
         assert send(client, click(shown["id"], shown["ranking"][0]))[0]["outcome"] == "counted"
         assert rank(client, "v")["fallback"] is None
