@@ -150,3 +150,12 @@ print(parse_method("LogOptNetwork(bias='estimated')"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == 'LogOptNetwork(bias="estimated")'
+
+
+def test_a_trait_beside_the_traits_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Own has step, which is one of its traits: traits = Traits\(step=...\)"):
+
+        class Own(Method):
+            step = 1.0
+
+    assert "Own" not in Method.registry

@@ -7,7 +7,7 @@ state the ``traits`` that are not those of interleaving. docs/how-to/add-a-metho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -85,6 +85,9 @@ class Method:
     registry: ClassVar[dict[str, type[Method]]] = {}
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
+        if misplaced := vars(cls).keys() & {one.name for one in fields(Traits)}:
+            name = min(misplaced)
+            raise TypeError(f"{cls.__name__} has {name}, which is one of its traits: traits = Traits({name}=...)")
         if not abstract:
             Method.registry[cls.__name__] = cls
 
