@@ -117,11 +117,20 @@ class Result(NamedTuple):
     detail: str | None = None
 
 
+class UBIClick(NamedTuple):
+    """A click of UBI: what ``ClickEvent`` has, in a tenth of the time that a model takes to make."""
+
+    id: str
+    document: Text | int
+    time: float | None
+    position: int | None
+
+
 class ReadEvent(NamedTuple):
     """A valid event, with its own ``event_id`` or one made from it."""
 
     event_id: str
-    event: ClickEvent | ActionEvent | SeenEvent
+    event: ClickEvent | UBIClick | ActionEvent | SeenEvent
 
 
 class BatchResult(NamedTuple):
@@ -175,7 +184,10 @@ def _give(judge: ClickJudge, events: Sequence[tuple[int, ReadEvent]], batch: Bat
     judged = []
     for at, (event_id, event) in events:
         match event:
-            case ClickEvent(id=id, document=document, time=time, position=position):
+            case (
+                ClickEvent(id=id, document=document, time=time, position=position)
+                | UBIClick(id=id, document=document, time=time, position=position)
+            ):
                 found = judge.click(id, str(document), time, position, public=public)
             case ActionEvent(id=id, document=document, action=action, value=value, event_id=own_id, time=time):
                 found, position = judge.event(id, str(document), action, value, own_id, time, public=public), None
@@ -214,6 +226,8 @@ def _taken_from_page(read: ReadEvent | Result, actions: Collection[str]) -> Read
         return read
     if isinstance(read.event, ActionEvent) and read.event.action not in actions:
         return Result(read.event_id, IGNORED, f"the service takes no {read.event.action!r} from pages")
+    if isinstance(read.event, UBIClick):
+        return read._replace(event=read.event._replace(time=None))
     return read._replace(event=read.event.model_copy(update={"time": None}))
 
 
@@ -253,12 +267,14 @@ def _read_ubi(event: dict[str, Any], actions: Collection[str]) -> ReadEvent | Re
     when = seconds("timestamp", ubi.timestamp)
     if when >= LATEST:
         return Result(event_id, INVALID, f"timestamp: {event['timestamp']} is too far in the future")
-    known: dict[str, Any] = {"id": ubi.query_id or "", "document": document, "time": when, "event_id": ubi.event_id}
     if is_click:
         position = about.position.ordinal if about.position else None
-        return ReadEvent(event_id, ClickEvent.model_construct(**known, position=position))
+        return ReadEvent(event_id, UBIClick(ubi.query_id or "", document, when, position))
     check_event(action, about.value, ubi.event_id)
-    return ReadEvent(event_id, ActionEvent.model_construct(**known, action=action, value=about.value))
+    done = ActionEvent.model_construct(
+        id=ubi.query_id or "", document=document, time=when, event_id=ubi.event_id, action=action, value=about.value
+    )
+    return ReadEvent(event_id, done)
 
 
 def _known(event: ClickEvent | ActionEvent | SeenEvent, *told: object) -> ReadEvent:
